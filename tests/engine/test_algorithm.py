@@ -22,11 +22,14 @@ from tests.fakes import CommandedOracle, RuleOracle, TinyAutoencoder, TinyModel,
 pytestmark = pytest.mark.rounding
 
 FAMILIES = {
-    "latent": (lambda: LatentGenerator(TinyAutoencoder()), SearchSpec(budget=4, step=0.2)),
-    "pixels": (lambda: pixel_generator("linf", epsilon=0.2), SearchSpec(budget=4, step=0.04, norm="sign", unit="absolute")),
+    "latent": (lambda: LatentGenerator(TinyAutoencoder()), SearchSpec(budget=4, step=0.2, control="path")),
+    "pixels": (
+        lambda: pixel_generator("linf", epsilon=0.2),
+        SearchSpec(budget=4, step=0.04, norm="sign", unit="absolute", control="path"),
+    ),
     "transforms": (
         lambda: transforms("gaussian-noise,brightness,rotation,defocus-blur"),
-        SearchSpec(budget=4, step=0.15, norm="sign"),
+        SearchSpec(budget=4, step=0.15, norm="sign", control="path"),
     ),
 }
 
@@ -100,7 +103,7 @@ def test_distances_are_in_the_generators_scale():
 @pytest.mark.parametrize("norm", ["sign", "l2", "raw"])
 @pytest.mark.parametrize("unit", ["scale", "absolute"])
 def test_normalisations_agree_with_the_plain_algorithm(norm, unit):
-    search = SearchSpec(budget=3, step=0.05, norm=norm, unit=unit)
+    search = SearchSpec(budget=3, step=0.05, norm=norm, unit=unit, control="path")
     generator = LatentGenerator(TinyAutoencoder())
     found = climb(generator, CommandedOracle(), search)
     plain = reference.Plain(TinyModel(), generator, CommandedOracle(), COLUMNS, 8)

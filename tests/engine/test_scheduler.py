@@ -219,7 +219,8 @@ def launches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_an_arm_with_shorter_climbs_does_not_iterate_with_slots_half_empty(pipelined, monkeypatch):
-    search = SearchSpec(budget=12, step=0.5, stop_when_fooled=True)  # random steps fool the model later, if at all
+    # Random steps fool the model later, if at all.
+    search = SearchSpec(budget=12, step=0.5, stop_when_fooled=True, control="path")
     layout = EngineSpec(slots=16, batch_size=8)
     generator = LatentGenerator(TinyAutoencoder())
     engine = Engine(TinyModel(), generator, CommandedOracle(), columns=COLUMNS, search=search, layout=layout)

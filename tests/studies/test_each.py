@@ -82,6 +82,15 @@ def test_every_reading_of_a_step_is_a_run_of_its_own(runs: Runs) -> None:
     assert far["sign", "scale", "0.1"] > far["sign", "scale", "0.001"] > 0
 
 
+def test_both_controls_are_printed(runs: Runs) -> None:
+    values = rows(run(runs, "controls"))
+    far, long = values[MODEL, "distance"], values[MODEL, "path"]
+    assert far["PA"].value == long["PA"].value and far["guided, distance"].value == long["guided, distance"].value
+    assert far["random, distance"].value == pytest.approx(far["guided, distance"].value, rel=0.05)
+    assert long["random, distance"].value != far["random, distance"].value
+    assert far["drop_random"].value == pytest.approx(far["PA_reconstruction"].value - far["PA_random"].value, abs=1e-4)
+
+
 def test_generators_reports_the_agreement_of_orders(runs: Runs) -> None:
     report = run(runs, "generators", MODEL, OTHER, generators=("brightness:",))
     assert len(rows(report)) == 4

@@ -193,8 +193,8 @@ Control = Literal["none", "path", "distance"]
 
 
 def _control(value: Any) -> Any:
-    """Accept yes and no as well: a control at matched path, and none."""
-    return {True: "path", False: "none"}.get(value, value) if isinstance(value, bool) else value
+    """Accept yes and no as well: a control at matched distance, and none."""
+    return {True: "distance", False: "none"}.get(value, value) if isinstance(value, bool) else value
 
 
 class SearchSpec(Strict):
@@ -216,8 +216,8 @@ class SearchSpec(Strict):
     stop_when_fooled: bool = Field(False, description="stop at the first image the model gets wrong")
     mask: str | None = Field(None, description="a file with the coordinates that may move; 'study sparse' fits one")
     control: Annotated[Control, BeforeValidator(_control)] = Field(
-        "path",
-        description="random arm: path, as many steps of equal length; distance, along one line as far as the guided climb",
+        "distance",
+        description="random arm: distance, along one line as far as the guided climb; path, as many steps of equal length",
     )
 
 

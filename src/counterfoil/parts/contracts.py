@@ -105,6 +105,8 @@ class Sample:
     source: str  # where it came from, for people
     caption: str = ""  # what it shows in words, where the data set has a caption
     place: str = ""  # where its bytes are, for the data set's reader, if the source does not say it
+    factor: str = ""  # what was done to it, where the data set says so: a corruption, a style …
+    value: str = ""  # and how much or which
 
 
 @runtime_checkable

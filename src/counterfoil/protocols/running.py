@@ -223,7 +223,7 @@ def one_step(work: Workspace[Any], sources: Iterable[Source | None], make: Make)
 
 def as_they_are(work: Workspace[Any], sources: Iterable[Source | None]) -> Iterator[Outcome]:
     """Yield the records of images that are tested as they are."""
-    return _gather(work, sources, lambda source: [MadeImage(source.image)], _single)
+    return _gather(work, sources, lambda source: [MadeImage(source.image, source.sample.factor, source.sample.value)], _single)
 
 
 def _gather(work: Workspace[Any], sources: Iterable[Source | None], make: Make, record: Record) -> Iterator[Outcome]:

@@ -80,7 +80,7 @@ class StaticSpace(SetSpace[StaticSpec]):
     @classmethod
     def of(cls, spec: StaticSpec, given: Given | None = None) -> StaticSpace:
         data = open_set(spec, given)
-        made = cls.open(spec, given, dataset=data.dataset, class_ids=data.classes if data.known else None)
+        made = cls.open(spec, given, dataset=data.dataset, class_ids=data.classes if data.known else data.dataset.class_ids)
         made.data = data
         return made
 

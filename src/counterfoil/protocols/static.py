@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from counterfoil.core.spec import PlainSpec
 from counterfoil.protocols.base import ImageProtocol, lazy
@@ -11,6 +11,7 @@ from counterfoil.store import Run
 
 if TYPE_CHECKING:
     from counterfoil.metrics.observations import Measure
+    from counterfoil.metrics.tables import Table
     from counterfoil.parts.datasets.image_set import ImageSet
     from counterfoil.protocols.workspace import Given
 
@@ -44,6 +45,20 @@ class Static(ImageProtocol):
         if model not in surrogates_of(run):
             return ""
         return f"{model} is a surrogate: its mistakes chose the set, so its accuracy there is low; use another set"
+
+    def results(self, run: Run, *, model: str | None = None, oracle: str | None = None) -> dict[str, Any]:
+        """Compute accuracies; of ImageNet-C also the mean corruption error."""
+        from counterfoil.protocols.corruptions import corruption_errors
+
+        found = super().results(run, model=model, oracle=oracle)
+        return {**found, **corruption_errors(self.observe(run, model=model, oracle=oracle))}
+
+    def tables(self, results: Mapping[str, Any]) -> list[Table]:
+        """Put results into tables."""
+        from counterfoil.protocols.corruptions import corruption_table
+
+        first, *others = super().tables(results)
+        return [first, *corruption_table(results), *others]
 
     def measures_of(self, run: Run) -> Mapping[str, Measure]:
         """Its images have no source image, so that accuracy is all there is."""

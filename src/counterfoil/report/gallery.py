@@ -64,7 +64,7 @@ ENDINGS: Final[dict[str, str]] = {
 
 ARMS: Final[dict[str, str]] = {
     "guided": "steps that raise the tested model's loss",
-    "random": "control: steps of the same length in random directions",
+    "random": "control: as far, or as many steps, in random directions",
     "edited": "an image changed to fit an edited caption",
     "painted": "an image painted from words, or one of a set as it is",
 }

@@ -17,6 +17,7 @@ NAMES = {
     "generators": "the same models under several generators: does their order hold?",
     "oracles": "another oracle on the same images: agreement, and classes that look easy because they are rejected more",
     "readings": "what a step may mean: its norm, its unit, the space it acts in, and 0.001 against 0.1",
+    "controls": "random arms that go as far, or take as many steps, as the guided climb: what each costs",
     "step-size": "step and budget against the share of images that survive a step, and FMR",
     "fgsm-start": "a search that starts from adversarial images instead of clean ones",
     "adversarial-training": "a model trained on adversarial images against a plain one, both directions",
@@ -30,7 +31,7 @@ NAMES = {
 
 _PLACES = {
     **dict.fromkeys(("variants", "generators", "adversarial-training", "greyscale", "surrogates", "transfer"), "models"),
-    **dict.fromkeys(("readings", "step-size", "fgsm-start"), "search"),
+    **dict.fromkeys(("readings", "controls", "step-size", "fgsm-start"), "search"),
     "oracle-attack": "oracles",
 }
 """Modules of studies that share one; any other study has a module of its own name."""

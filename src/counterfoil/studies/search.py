@@ -70,6 +70,18 @@ def readings(runs: Runs) -> Findings:
     return Findings((table(title, ("model", "space", "norm", "unit", "step"), rows),))
 
 
+def controls(runs: Runs) -> Findings:
+    """Compare random arms that go as far, and that take as many steps, with the guided climb of every model."""
+    rows = []
+    for model, control in product(runs.models, ("distance", "path")):
+        made = runs.make(model, search={"control": control})
+        distance = results_of(made)["arms"]["distance"]
+        moved = {f"{arm}, distance": Estimate.from_dict(found) for arm, found in distance.items()}
+        rows.append(((model.name, control), {**runs.values(runs.observe(made), _CONTROLLED), **moved}))
+    return Findings((table("What distance alone costs, and what direction", ("model", "control"), rows),))
+
+
+_CONTROLLED = ("PA_reconstruction", "PA_random", "PA", "drop_random", "FMR_random", "FMR")
 _READ = ("VR", "VR_first", "PA_reconstruction", "PA", "FMR", "FMR_moved", "FMR_matched", "steps")
 
 
@@ -164,6 +176,7 @@ STUDIES = (
             "budget": 50,
         },
     ),
+    Study("controls", "none; the paper has no random control", controls),
     Study(
         "step-size",
         "Tables 13 and 14 (steps of 0.1 and 0.001, 50 of them at most)",

@@ -56,7 +56,7 @@ def folder(path: str, options: FolderOptions) -> ImageSet:
         raise BadData(f"{root}: {what}; give one with a sub-folder of images for each class")
     entries = _entries(root)
     named = sorted(entry.name for entry in entries if _is_folder(entry) and not entry.name.startswith((".", "__")))
-    held = {name: sorted(_images(root / name)) for name in named}
+    held = {name: sorted(image_files(root / name)) for name in named}
     folders = {name: files for name, files in held.items() if files}
     if not folders:
         loose = any(_is_image(entry.name) for entry in entries)
@@ -122,7 +122,7 @@ def csv_dataset(path: str, options: CsvOptions) -> ImageSet:
     )
 
 
-def _images(top: Path) -> Iterator[str]:
+def image_files(top: Path) -> Iterator[str]:
     """The paths of the images below a folder, in no order. Links to folders are not followed."""
     below = [""]
     while below:

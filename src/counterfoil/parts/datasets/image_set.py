@@ -25,11 +25,15 @@ _BATCH = 4096  # rows turned into samples at a time
 About = Mapping[str, str]
 
 
+FURTHER = ("caption", "place", "factor", "value")
+"""Fields of a sample that are a column of an index where they are not empty."""
+
+
 class ImageSet:
     """Labelled images in a fixed order.
 
-    The index has the columns `image_id` and `label`, and `source`, `caption` and `place` where they differ from the id or
-    are not empty. `source` is a pattern for people with `{id}` in it, used without such a column.
+    The index has the columns `image_id` and `label`, `source` where it differs from the id, and those of `FURTHER`.
+    `source` is a pattern for people with `{id}` in it, used without such a column.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class ImageSet:
         self.index = index
         self.classes: Sequence[str] = list(classes)
         self.aliases = aliases
+        self.class_ids: Mapping[str, Sequence[str]] | None = None  # what each class stands for, where it is more than its name
         self._reader = reader
         self._dataset: Reader | None = None  # loads the images of a data set that has no reader
         self._about = about
@@ -58,7 +63,7 @@ class ImageSet:
         if isinstance(dataset, cls):
             return dataset
         samples = list(dataset)
-        columns = {name: [getattr(sample, name) for sample in samples] for name in ("image_id", "source", "caption", "place")}
+        columns = {name: [getattr(sample, name) for sample in samples] for name in ("image_id", "source", *FURTHER)}
         found = index(columns.pop("image_id"), [sample.label for sample in samples], what="data", **columns)
         about, aliases = partial(provenance_of, dataset), getattr(dataset, "aliases", None)
         return cls(found, dataset.classes, reader_of(dataset), about=about, aliases=aliases).read_by(dataset)
@@ -71,8 +76,8 @@ class ImageSet:
             columns = {name: column.to_pylist() for name, column in zip(batch.schema.names, batch.columns, strict=True)}
             ids = columns["image_id"]
             sources = columns.get("source") or [self._source.replace("{id}", image_id) for image_id in ids]
-            captions, places = (columns.get(name) or [""] * len(ids) for name in ("caption", "place"))
-            yield from map(Sample, ids, columns["label"], sources, captions, places)
+            further = (columns.get(name) or [""] * len(ids) for name in FURTHER)
+            yield from map(Sample, ids, columns["label"], sources, *further)
 
     def load(self, sample: Sample, size: int | None) -> Tensor:
         """The image, square with side `size` if given; raises BadImage if it can't be used.  # → (3, H, W)"""
@@ -123,7 +128,7 @@ class ImageSet:
         mapped = new[self._labels()]
         place = self.index.schema.get_field_index("label")
         selected = self._with(self.index.set_column(place, "label", pa.array(mapped)).filter(pa.array(mapped >= 0)))
-        selected.classes, selected.aliases = list(found), None  # a group has no name but its own
+        selected.classes, selected.aliases, selected.class_ids = list(found), None, None  # a group has no name but its own
         if all(len(numbers) == 1 for numbers in found.values()):  # a class that is only kept keeps its names
             kept = [numbers[0] for numbers in found.values()]
             selected.aliases = [(self.classes[number], *(self.aliases[number] if self.aliases else ())) for number in kept]

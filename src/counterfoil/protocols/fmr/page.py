@@ -12,8 +12,8 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import Mean, estimate
 from counterfoil.metrics.observations import unit_of
 from counterfoil.metrics.tables import Cell, Column, Link, Table, amount, estimate_in, estimate_text, join_names
-from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, read_outcomes, scores
-from counterfoil.protocols.fmr.transfer import table_of, transfer_of
+from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, observe, read_outcomes, scores
+from counterfoil.protocols.fmr.transfer import EVERY, table_of, transfer_of
 from counterfoil.protocols.fmr.wording import (
     about_generators,
     about_records,
@@ -274,15 +274,18 @@ def _distance_moved(results: Mapping[str, Any] | None, arm: str) -> Estimate | N
 
 def _medians(every: Sequence[Collected]) -> list[Table]:
     """The distance of both arms from where they began, by which it can be judged what the control shows."""
-    columns = [Column("run", "text"), *(Column(f"{arm} steps, median", digits=3) for arm in DISTANCES), Column("control", "text")]
+    columns = [Column("run", "text"), *(Column(f"{arm} steps, median", digits=3) for arm in DISTANCES), Column("control", "text"),
+               Column("the control costs", unit=" points")]  # fmt: skip
     rows: list[list[Cell]] = []
     for view in every:
         cells = [_distance_moved(view.results, arm) for arm in DISTANCES]
         if any(cells):
-            rows.append([view.label, *cells, str((view.run.spec.get("search") or {}).get("control", ""))])
+            cost = observe(view.run).estimate(EVERY["drop_random"])
+            rows.append([view.label, *cells, str((view.run.spec.get("search") or {}).get("control", "")), cost])
     note = (
-        "Distance of accepted images from their reconstruction in the generator's scale. The control 'path' takes "
-        "as many steps of equal length, which partly undo each other; 'distance' ends as far away as guided steps."
+        "Distance of accepted images from their reconstruction in the generator's scale. The control 'distance' ends as far away "
+        "as guided steps, along one random line; 'path' takes as many steps of equal length, which partly undo each other. What "
+        "the control costs is accuracy on the reconstruction less accuracy on its images."
     )
     return [Table(columns, rows, notes=[note])] if rows else []
 

@@ -36,6 +36,12 @@ _FURTHER = (
         "share of climbs that the oracle stopped",
         higher_is_better=False,
     ),
+    Measure(
+        "drop_random",
+        Difference(Share("reconstruction_right", "reconstruction", _NONE), Share("random_right", "random", "no random control")),
+        "points of accuracy that the control took beyond the plain reconstruction",
+        higher_is_better=False,
+    ),
     Measure("FMR_unstopped", Ratio(_WHOLE, _WHOLE_CLEAN, _ALL_WRONG), "FMR over the other climbs"),
 )
 EVERY: Mapping[str, Measure] = {**MEASURES, **{each.name: each for each in _FURTHER}}
