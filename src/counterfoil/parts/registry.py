@@ -88,7 +88,7 @@ def _prepare(role: str, name: str, options: Mapping[str, Any]) -> tuple[Callable
     spec = options_class(factory)
     given = _place_options(inspect.signature(spec or factory), options)
     try:
-        arguments = (rest,) if spec is None else (rest, _build_options(spec, given))
+        arguments = (rest,) if spec is None else (rest, build_options(spec, given))
         keywords = given if spec is None else {}
         inspect.signature(factory).bind(*arguments, **keywords)
     except TypeError as error:
@@ -184,7 +184,7 @@ def options_class(factory: Any) -> type[Any] | None:
     return kind if isinstance(kind, type) and is_dataclass(kind) else None
 
 
-def _build_options(spec: type[Any], given: Mapping[str, Any]) -> Any:
+def build_options(spec: type[Any], given: Mapping[str, Any]) -> Any:
     """An options dataclass with its values checked against its types."""
     from pydantic import TypeAdapter, ValidationError
 

@@ -31,6 +31,7 @@ from counterfoil.parts.generators.diffusion import (
     Process,
     class_names,
 )
+from counterfoil.parts.registry import build_options
 
 IMAGENET = 1000  # classes
 
@@ -78,7 +79,9 @@ class Flags:
         if self.channel_mult:
             return tuple(float(multiple) for multiple in self.channel_mult.split(","))
         if self.image_size not in MULTIPLES:
-            raise BadSpec(f"image_size {self.image_size}: give channel_mult too; only {_join_names(MULTIPLES)} have a usual one")
+            raise BadSpec(
+                f"image_size {self.image_size}: give channel_mult too; only {', '.join(map(str, MULTIPLES))} have a usual one"
+            )
         return MULTIPLES[self.image_size]
 
     @property
@@ -135,14 +138,15 @@ def read_flags(given: str | Mapping[str, Any] | None, *, file: Path) -> Flags:
         given = RELEASED[stem]
     values = given if isinstance(given, Mapping) else _parse(given)
     known = {field.name: type(field.default) for field in fields(Flags)}
-    chosen = {}
-    for name, value in values.items():
-        if name in ASIDE:
-            continue
-        if name not in known:
-            raise BadSpec(f"flags: no flag {name!r}; flags are {_join_names(known)}")
-        chosen[name] = _convert(name, value, known[name])
-    found = Flags(**chosen)
+    chosen = {name: value for name, value in values.items() if name not in ASIDE}
+    unknown = next((name for name in chosen if name not in known), None)
+    if unknown is not None:
+        raise BadSpec(f"flags: no flag {unknown!r}; flags are {', '.join(known)}")
+    listed = {name: value if isinstance(value, list | tuple) else [value] for name, value in chosen.items() if known[name] is str}
+    try:
+        found: Flags = build_options(Flags, {**chosen, **{name: ",".join(map(str, value)) for name, value in listed.items()}})
+    except ValueError as error:
+        raise BadSpec(f"flags: {error}") from None
     _check_flags(found)
     return found
 
@@ -152,19 +156,6 @@ def _parse(text: str) -> dict[str, str]:
     if len(words) % 2 or any(not word.startswith("--") for word in words[::2]):
         raise BadSpec(f"flags={text!r}: write them as '--image_size 64 --num_channels 128', each with its value")
     return {name.removeprefix("--"): value for name, value in zip(words[::2], words[1::2], strict=True)}
-
-
-def _convert(name: str, value: Any, kind: type) -> Any:
-    if kind is str:
-        return ",".join(str(item) for item in value) if isinstance(value, (list, tuple)) else str(value)
-    if kind is bool:
-        if str(value).lower() in ("true", "false"):
-            return str(value).lower() == "true"
-        raise BadSpec(f"flags: {name} is True or False, got {value!r}")
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise BadSpec(f"flags: {name} is a whole number, got {value!r}") from None
 
 
 def _check_flags(found: Flags) -> None:
@@ -182,10 +173,6 @@ def _check_flags(found: Flags) -> None:
         width = widths[factor.bit_length() - 1]
         if factor in attended and (found.heads(width) < 1 or width % found.heads(width)):
             raise BadSpec(f"flags: {width} channels cannot be shared among {found.heads(width)} attention heads")
-
-
-def _join_names(names: Any) -> str:
-    return ", ".join(str(name) for name in names)
 
 
 class AdmUNet(nn.Module):
