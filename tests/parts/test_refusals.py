@@ -433,7 +433,7 @@ ORACLES = [
             ({"mode": "choice", "question": "{class}?"}, "write '{choices}'"),
             ({"mode": "choice", "choices": 1}, "choices are from 2 to 26"),
             ({"prompt": "hello"}, "has no place for the question"),
-            ({"dtype": "int4"}, "dtype is one of float32"),
+            ({"dtype": "int4"}, "dtype: input should be 'float32', 'bfloat16' or 'float16'"),
             ({"sha256": ZEROS}, "expected 00000000"),
         )
     ),

@@ -10,6 +10,7 @@ from counterfoil.parts.language.captions import captioner as transformers_captio
 from counterfoil.parts.language.lexicon import Lexicon
 from counterfoil.parts.language.lexicon_rewriter import PROPOSALS, LexiconRewriter
 from counterfoil.parts.language.prompted_rewriter import LlmOptions, PromptedRewriter, llm_rewriter
+from counterfoil.parts.pretrained import Dtype
 from counterfoil_lab.captions import GENERIC, MEDIUMS, PLACES, SKIES
 from counterfoil_lab.parts import WEIGHTS, check_name
 from counterfoil_lab.world import FACTORS, UNSAID
@@ -50,7 +51,7 @@ def rewriter(
     top_p: float = 1.0,
     max_tokens: int = 32,
     batch: int = 8,
-    dtype: str = "float32",
+    dtype: Dtype = "float32",
 ) -> LexiconRewriter | PromptedRewriter:
     """The lab's rewriters, whose words its painter knows: lab:lexicon (word lists) and lab:rewriter (a small language model).
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -23,6 +23,7 @@ from counterfoil.parts.contracts import Movable
 
 CONFIG, INDEX = "config.json", "model_index.json"
 DIFFUSERS_WEIGHTS = "diffusion_pytorch_model.safetensors"
+Dtype = Literal["float32", "bfloat16", "float16"]
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json")
 _REPORTED = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # what does not fit is refused here, by name
@@ -243,13 +244,6 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise BadWeights(f"{path}: a configuration is a JSON object, got {type(values).__name__}; download it again")
     return values
-
-
-def dtype_named(name: str, *, what: str) -> torch.dtype:
-    """The dtype that an option names; `what` is the part, for errors."""
-    if name not in DTYPES:
-        raise BadPart(f"{what}: dtype is one of {', '.join(DTYPES)}, got {name!r}")
-    return DTYPES[name]
 
 
 def account_of(model: Any, name: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from counterfoil.parts.editors.requests import plain_tokens
 from counterfoil.parts.fast import coders, dtypes
 from counterfoil.parts.fast.unets import AcceleratedNetwork
 
-Precision = Literal["float32", "bfloat16", "float16"]
+Precision = pretrained.Dtype
 
 
 class Diffusion(nn.Module):

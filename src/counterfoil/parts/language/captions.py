@@ -22,7 +22,7 @@ from counterfoil.parts.language.english import tidy
 from counterfoil.parts.language.grammar import parse
 from counterfoil.parts.language.text_models import FrozenModel
 from counterfoil.parts.language.vision_language import chat_inputs
-from counterfoil.parts.pretrained import Pretrained, dtype_named
+from counterfoil.parts.pretrained import DTYPES, Dtype, Pretrained
 from counterfoil.parts.weights import file_sha256, quiet
 
 PREFIX = "a photo of "
@@ -40,7 +40,7 @@ class CaptionOptions:
     repetition_penalty: float = 1.0
     prefix: str = PREFIX  # put before captions that do not say what the image is
     question: str = QUESTION  # for models that chat
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
     revision: str | None = None
     sha256: str | None = None
 
@@ -61,7 +61,7 @@ def captioner(name: str, options: CaptionOptions) -> TransformersCaptioner:
     source = Pretrained("blip", name, revision=options.revision, example=EXAMPLE)
     if options.sha256 is not None:
         source.check_hash(options.sha256)
-    model, processor = _load(source, dtype_named(options.dtype, what=source.name))
+    model, processor = _load(source, DTYPES[options.dtype])
     return TransformersCaptioner(model, processor, options=options, name=source.place)
 
 

@@ -33,7 +33,7 @@ from counterfoil.parts.language.text_models import (
     load_causal,
     seed_of,
 )
-from counterfoil.parts.pretrained import dtype_named
+from counterfoil.parts.pretrained import DTYPES, Dtype
 
 NOTE: Final = "rewriter.json"
 BASE_URL: Final = "https://api.openai.com/v1"
@@ -191,7 +191,7 @@ class LlmOptions(Sampling):
     adapter: str | None = None
     style: str | None = None
     proposals: int = PROPOSALS
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
     revision: str | None = None
 
 
@@ -202,8 +202,7 @@ def llm_rewriter(name: str, options: LlmOptions) -> PromptedRewriter:
     is asked: `instruct` for numbered lists, unless the model or adapter was trained otherwise. `proposals` captions are asked
     for. `batch` is the number of prompts that go through the model at a time.
     """
-    dtype = dtype_named(options.dtype, what=f"llm:{name}")
-    model, tokenizer, location = load_causal(name, dtype=dtype, revision=options.revision)
+    model, tokenizer, location = load_causal(name, dtype=DTYPES[options.dtype], revision=options.revision)
     trained, where = style_of(Path(location)), f"llm:{name}"
     if options.adapter is not None:
         folder = Path(options.adapter).expanduser()

@@ -17,7 +17,7 @@ from counterfoil.core.errors import BadPart
 from counterfoil.parts.http import EndpointOptions
 from counterfoil.parts.images import png, to_uint8
 from counterfoil.parts.language.text_models import ChatEndpoint, FrozenModel
-from counterfoil.parts.pretrained import Pretrained, dtype_named
+from counterfoil.parts.pretrained import DTYPES, Dtype, Pretrained
 
 EXAMPLE = "llava-hf/llava-1.5-7b-hf"
 MAX_ANSWER = 2_000  # characters of an answer; the rest is cut off
@@ -28,7 +28,7 @@ class VlmWeights:
     """The weights to read, and the form of a question."""
 
     prompt: str | None = None
-    dtype: str = "float32"
+    dtype: Dtype = "float32"
     revision: str | None = None
     sha256: str | None = None
 
@@ -57,7 +57,7 @@ class VisionLanguageModel(FrozenModel):
         source = Pretrained("vlm", name, revision=options.revision, example=EXAMPLE)
         if options.sha256 is not None:
             source.check_hash(options.sha256)
-        model = source.model(transformers.AutoModelForImageTextToText, dtype=dtype_named(options.dtype, what=source.name))
+        model = source.model(transformers.AutoModelForImageTextToText, dtype=DTYPES[options.dtype])
         processor = source.processor(transformers.AutoProcessor, "processor_config.json")
         return cls(model, processor, prompt=options.prompt, name=source.place, max_tokens=max_tokens)
 

@@ -16,7 +16,7 @@ from counterfoil.core.errors import BadPart
 from counterfoil.parts.calls import in_batches
 from counterfoil.parts.contracts import Painted, Trait
 from counterfoil.parts.fast.unets import PlacedPipeline
-from counterfoil.parts.pretrained import DTYPES, load_pipeline, own_size
+from counterfoil.parts.pretrained import DTYPES, Dtype, load_pipeline, own_size
 
 BATCH_CPU, BATCH_GPU = 1, 16  # images per call; the second is what a stage hands over
 
@@ -32,7 +32,7 @@ class DiffusersOptions:
     scheduler: str | None = None
     batch: int | None = None
     safety: Literal["record", "off"] = "record"
-    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    dtype: Dtype | None = None
     compiled: bool = False
     variant: str | None = None
     revision: str | None = None
