@@ -42,11 +42,8 @@ class ModuleModel(Movable):
         self.classes: Sequence[str] = list(classes)
         self.aliases = aliases
         self.preprocessing = preprocessing or Preprocessing()
+        self.size = self.preprocessing.side
         self._origin = dict(origin or {})
-
-    @property
-    def size(self) -> int | None:
-        return self.preprocessing.side
 
     def logits(self, images: Tensor) -> Tensor:
         answer = self.module(self.preprocessing(images))
@@ -98,15 +95,11 @@ class ZeroShotModel(Movable):
     ) -> None:
         if isinstance(classes, str) or len(classes) < 2:
             raise BadPart(f"a zero-shot classifier needs the names of two or more classes, got {classes!r}")
-        self.encoder = encoder
+        self.encoder, self.size = encoder, encoder.size
         self.templates = check_templates(templates)
         self.classes: Sequence[str] = list(classes)
         self.aliases = aliases
         self._texts = embed_prompts(encoder, self.classes, self.templates)  # (K, D)
-
-    @property
-    def size(self) -> int | None:
-        return self.encoder.size
 
     def logits(self, images: Tensor) -> Tensor:
         return compare(self.encoder, images, self._texts)
@@ -165,8 +158,8 @@ class GroupedModel(Movable):
         others: Others = "drop",
         name: str = "model",
     ) -> None:
-        self.model = model
-        self.name = name
+        self.model, self.name = model, name
+        self.differentiable, self.size = model.differentiable, getattr(model, "size", None)
         self.aliases: labels.Aliases | None = None  # the names of a group's members are no names of the group
         members = labels.resolve_groups(groups, model.classes, what=f"model {name}", aliases=getattr(model, "aliases", None))
         if others == "keep":
@@ -175,14 +168,6 @@ class GroupedModel(Movable):
             members = {**members, OTHER: rest} if rest else members
         self.classes: Sequence[str] = list(members)
         self._members = [torch.tensor(numbers) for numbers in members.values()]
-
-    @property
-    def differentiable(self) -> bool:
-        return self.model.differentiable
-
-    @property
-    def size(self) -> int | None:
-        return getattr(self.model, "size", None)
 
     def logits(self, images: Tensor) -> Tensor:
         scores = self.model.logits(images)  # (N, K)

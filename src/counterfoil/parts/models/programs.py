@@ -95,7 +95,7 @@ class ProgramModel(Movable):
         self, runner: OnnxRunner | TorchRunner, inputs: InputFormat, options: ProgramOptions, *, differentiable: bool, what: str
     ) -> None:
         self.runner = runner
-        self.inputs = inputs
+        self.inputs, self.size = inputs, inputs.preprocessing.side
         self._options = options
         self._what = what
         outputs = self._try_out()
@@ -106,10 +106,6 @@ class ProgramModel(Movable):
         self.classes: Sequence[str] = names
         self.aliases: labels.Aliases | None = aliases
         self.differentiable = differentiable and self._passes_gradients()
-
-    @property
-    def size(self) -> int | None:
-        return self.inputs.preprocessing.side
 
     def logits(self, images: Tensor) -> Tensor:
         scores = self._outputs(images)[:, self._options.skip :].float()
