@@ -31,9 +31,7 @@ class Diffusion(nn.Module):
     None is float32 on a CPU and bfloat16 on a GPU that has it.
     """
 
-    def __init__(
-        self, *, unet: nn.Module, vae: nn.Module, text_encoder: nn.Module, tokenizer: Any, scheduler: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, *, unet: Any, vae: Any, text_encoder: Any, tokenizer: Any, scheduler: Mapping[str, Any]) -> None:
         super().__init__()
         self.unet: Any = unet
         self.vae: Any = vae
@@ -43,6 +41,10 @@ class Diffusion(nn.Module):
         self.precision: Precision | None = None
         self.compiled: bool = False
         self.eval().requires_grad_(False)
+        self.factor = int(2 ** (len(self.vae.config.block_out_channels) - 1))  # pixels of an image along one latent's side
+        self.size = int(self.unet.config.sample_size) * self.factor  # of the images the denoiser was trained on
+        most = self.text_encoder.config.max_position_embeddings
+        self.longest = int(min(tokenizer.model_max_length, most))  # tokens of a text, start and end included
         self._fast: AcceleratedNetwork | None = None
         self._decode: coders.FastDecoder | None = None
 
@@ -63,21 +65,6 @@ class Diffusion(nn.Module):
     def device(self) -> torch.device:
         """The device of the networks."""
         return torch.device(next(self.unet.parameters()).device)
-
-    @property
-    def size(self) -> int:
-        """Side of the images the denoiser was trained on."""
-        return int(self.unet.config.sample_size) * self.factor
-
-    @property
-    def factor(self) -> int:
-        """Pixels of an image along one latent's side."""
-        return int(2 ** (len(self.vae.config.block_out_channels) - 1))
-
-    @property
-    def longest(self) -> int:
-        """Tokens of a text, start and end included."""
-        return int(min(self.tokenizer.model_max_length, self.text_encoder.config.max_position_embeddings))
 
     def schedule(self, steps: int) -> Schedule:
         """The noise levels of a walk of `steps` steps."""
