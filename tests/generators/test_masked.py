@@ -44,8 +44,8 @@ def test_a_mask_comes_back_from_its_file_with_what_is_known_of_it(tmp_path):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (None, "no such file; 'counterfoil study sparse'"),
-        (b"hello", "not a safetensors file"),
+        (None, "no such weight file"),
+        (b"hello", "damaged or of another kind"),
         ({"other": torch.ones(3)}, "holds other, not a tensor named 'kept'"),
         ({"kept": torch.zeros(3)}, "keeps no coordinate"),
     ],

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from counterfoil.parts.generators import draws
 from counterfoil.parts.generators.latent import straight_through
+from counterfoil.parts.images import to_grey
 
 COUNT = 5
 SIDE = 224  # the image that lengths refer to
@@ -111,9 +112,6 @@ def sample(images: Tensor, places: Tensor) -> Tensor:
     return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
-LUMA = (0.299, 0.587, 0.114)
-
-
 def brightness(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """More light, up to half the range."""
     return images + 0.5 * severity
@@ -136,14 +134,8 @@ def hue(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
 def saturation(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     """Colours faded to grey, or up to three times as strong, as the seed says. Grey stays grey."""
     factor = 1 + severity * torch.where(draws.sign(seeds, "saturation") < 0, -1.0, 2.0)
-    grey = luma(images)
+    grey = to_grey(images)
     return grey + (images - grey) * factor
-
-
-def luma(images: Tensor) -> Tensor:
-    """Luma of each pixel.  # (N, 3, H, W) → (N, 1, H, W)"""
-    weights = torch.tensor(LUMA, device=images.device).reshape(1, 3, 1, 1)
-    return (images * weights).sum(1, keepdim=True)
 
 
 DEFOCUS_RADIUS = (0.0, 3.0, 4.0, 6.0, 8.0, 10.0)
@@ -244,7 +236,7 @@ def snow(images: Tensor, severity: Tensor, seeds: Tensor) -> Tensor:
     def fall(image: Tensor, level: int, row: int) -> Tensor:
         flakes = _flakes(seeds[row : row + 1], SNOW_COVER[level], size=_size(image), side=_pixels(image, 1.0))
         falling = convolve(flakes, streak(_pixels(image, 8.0), angles[row]))
-        whitened = torch.lerp(image, torch.maximum(image, luma(image) * 0.6 + 0.4), SNOW_WHITE[level])
+        whitened = torch.lerp(image, torch.maximum(image, to_grey(image) * 0.6 + 0.4), SNOW_WHITE[level])
         return whitened + falling
 
     return _blend(images, severity, fall)

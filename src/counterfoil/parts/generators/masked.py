@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 from counterfoil.core.errors import BadSpec, BadWeights, one_line
+from counterfoil.core.tables import read_json
+from counterfoil.parts import weights
 from counterfoil.parts.contracts import Generator, Movable, State, provenance_of
 from counterfoil.parts.fast.window import NoWindow, WindowDecoder, bounding_box
 from counterfoil.parts.generators.latent import LatentGenerator, straight_through
@@ -67,26 +69,15 @@ def save_mask(mask: Mask, file: Path) -> Path:
 
 def load_mask(file: str | Path) -> Mask:
     """Read a mask; refused if it keeps nothing or is something else."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     path = Path(file).expanduser()
-    if not path.is_file():
-        raise BadWeights(f"mask {path}: no such file; 'counterfoil study sparse' writes one")
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise BadWeights(f"mask {path}: not a safetensors file ({one_line(error)})") from None
+    tensors = weights.load_state(path)
     kept = tensors.get(_NAME)
     if kept is None:
         raise BadWeights(f"mask {path}: holds {', '.join(sorted(tensors)) or 'nothing'}, not a tensor named {_NAME!r}")
     if kept.numel() == 0 or not bool(kept.bool().any()):
         raise BadWeights(f"mask {path}: keeps no coordinate, so nothing could move; fit it with a weaker regularisation")
     beside = path.with_suffix(".json")
-    try:
-        about = json.loads(beside.read_text(encoding="utf-8")) if beside.is_file() else {}
-    except ValueError:
-        raise BadWeights(f"{beside}: not JSON; remove it, or fit the mask again") from None
+    about = read_json(beside) if beside.is_file() else {}
     return Mask(kept.bool(), about, int(tensors[_HALO].max()) if _HALO in tensors else 0)
 
 

@@ -88,6 +88,7 @@ class PipelinePainter:
         self.options = options or DiffusersOptions()
         self.pipeline = pipeline
         self.placed = PlacedPipeline(pipeline, self.options.dtype, compiled=self.options.compiled)
+        self.size = self.options.size or own_size(pipeline)
         self.name = name
         self.made_for = made_for
         self._batch = self.options.batch
@@ -101,10 +102,6 @@ class PipelinePainter:
     def batch(self) -> int:
         """Images per call of the pipeline."""
         return self._batch or (BATCH_CPU if self.placed.device.type == "cpu" else BATCH_GPU)
-
-    @property
-    def size(self) -> int | None:
-        return self.options.size or own_size(self.pipeline)
 
     def paint(self, prompts: Sequence[str], seeds: Tensor) -> Tensor:
         return self.paint_filtered(prompts, seeds).images
