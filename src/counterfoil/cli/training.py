@@ -66,7 +66,7 @@ def train_rewriter(
     """
     from counterfoil.core.errors import BadSpec
     from counterfoil.core.progress import display
-    from counterfoil.parts.language.training import TrainingStep, train
+    from counterfoil.parts.language.training import train
 
     if dtype not in ("float32", "bfloat16"):
         raise BadSpec(f"--dtype: float32 or bfloat16, got {dtype!r}")
@@ -74,8 +74,8 @@ def train_rewriter(
         pairs = _make_pairs(results, pairs, out, part(teacher, options), factor, words, seed=settings.seed, device=device)
     with display("training") as show:
 
-        def watch(step: TrainingStep) -> None:
-            show("training", f"{step.number}/{step.total}  loss {step.loss:.3f}", step.number, step.total)
+        def watch(step: int, steps: int, loss: float) -> None:
+            show("training", f"{step}/{steps}  loss {loss:.3f}", step, steps)
 
         done = train(
             pairs, base, out, recipe=settings, device=device, dtype=dtype,  # type: ignore[arg-type]

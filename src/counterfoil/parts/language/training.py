@@ -83,13 +83,9 @@ def write_pairs(path: Path, pairs: Iterable[Pair]) -> None:
 
 def split_pairs(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
     """Pairs to train on and pairs for validation, split by caption, so that no caption is in both; the same every time."""
-    held = {pair.caption for pair in pairs if _fraction(pair.caption) < share}
+    hashes = {pair.caption: hashlib.sha256(pair.caption.encode()).digest()[:6] for pair in pairs}
+    held = {caption for caption, found in hashes.items() if int.from_bytes(found, "big") / 2**48 < share}
     return [pair for pair in pairs if pair.caption not in held], [pair for pair in pairs if pair.caption in held]
-
-
-def _fraction(text: str) -> float:
-    """A number from 0 to 1 that a text always gets."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
 
 
 @dataclass(frozen=True)
@@ -122,15 +118,6 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class TrainingStep:
-    """Progress of a training."""
-
-    number: int
-    total: int
-    loss: float
-
-
-@dataclass(frozen=True)
 class Trained:
     """Outcome of a training."""
 
@@ -153,7 +140,7 @@ def train(
     device: str = "cpu",
     dtype: Literal["float32", "bfloat16"] = "float32",
     save_every: int = 100,
-    watch: Callable[[TrainingStep], None] = lambda step: None,
+    watch: Callable[[int, int, float], None] = lambda step, steps, loss: None,
 ) -> Trained:
     """Train an adapter for `base` on the pairs in `file` into the folder `out`, or resume where it was interrupted."""
     recipe = recipe or Recipe()
@@ -250,9 +237,9 @@ def _trainer(
     out: Path,
     device: str,
     save_every: int,
-    watch: Callable[[TrainingStep], None],
+    watch: Callable[[int, int, float], None],
 ) -> Any:
-    from transformers import DataCollatorForSeq2Seq, DefaultFlowCallback, Trainer, TrainerCallback, TrainingArguments
+    from transformers import DataCollatorForSeq2Seq, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
     class Watch(TrainerCallback):  # type: ignore[misc]
         def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -260,7 +247,7 @@ def _trainer(
                 if not math.isfinite(logs["loss"]):
                     where = f"the loss is {logs['loss']} at step {state.global_step}"
                     raise RunFailed(f"train-rewriter: {where}; lower --learning-rate and start again")
-                watch(TrainingStep(state.global_step, state.max_steps, logs["loss"]))
+                watch(state.global_step, state.max_steps, logs["loss"])
 
     tokenizer.padding_side = "right"
     total = math.ceil(len(learned) / recipe.batch) * recipe.epochs
@@ -290,9 +277,7 @@ def _trainer(
         )
         collate = DataCollatorForSeq2Seq(tokenizer, label_pad_token_id=IGNORED)
         trainer = Trainer(model=model, args=arguments, train_dataset=list(learned), data_collator=collate)
-    for callback in list(trainer.callback_handler.callbacks):
-        if not isinstance(callback, DefaultFlowCallback):  # such as the one that prints every loss
-            trainer.remove_callback(callback)
+    trainer.remove_callback(PrinterCallback)  # it prints every loss
     trainer.add_callback(Watch())
     return trainer
 
