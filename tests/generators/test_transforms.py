@@ -15,8 +15,9 @@ from torch import Tensor
 from counterfoil.engine.guidance import GradientAscent, Rows, StepLength
 from counterfoil.parts.contracts import State
 from counterfoil.parts.generators import draws
-from counterfoil.parts.generators.corruptions import COMMON, FAMILIES, GROUPS, JPEG_QUALITY, luma
+from counterfoil.parts.generators.corruptions import COMMON, FAMILIES, GROUPS, JPEG_QUALITY
 from counterfoil.parts.generators.transforms import TransformGenerator, transforms
+from counterfoil.parts.images import to_grey
 from tests.generators.small import start
 
 Photos = Callable[..., Tensor]
@@ -104,7 +105,7 @@ def test_hue_keeps_mean_and_strength_of_every_pixels_colour(photos: Photos) -> N
 
 def test_saturation_fades_to_grey_or_triples_the_colour(photos: Photos) -> None:
     images = photos(1)
-    grey = luma(images)[0]
+    grey = to_grey(images)[0]
     made = sorted(directions("saturation", images), key=lambda picture: float((picture - grey).abs().mean()))
     assert torch.allclose(made[0], grey.expand(3, -1, -1), atol=1e-6)
     assert torch.allclose(made[1], grey + 3 * (images[0] - grey), atol=1e-5)
