@@ -46,6 +46,12 @@ def _store(at, values, inside, EVEN: tl.constexpr):
 
 
 @triton.jit
+def _load_pair(at, columns, real, C: tl.constexpr):
+    """Two numbers per channel that lie one after the other.  # (2, C) → (C,), (C,)"""
+    return tl.load(at + columns, mask=real, other=0.0), tl.load(at + C + columns, mask=real, other=0.0)
+
+
+@triton.jit
 def _before_silu(values, gradient, scale, shift):
     """The gradient before the SiLU from that after it.  # (R, C), (R, C), (C,), (C,) → (R, C)"""
     result = values * scale[None, :] + shift[None, :]
@@ -159,9 +165,7 @@ def apply_kernel(
     base = image.to(tl.int64) * pixels * C
     columns = tl.arange(0, COLUMNS)
     real = columns < C
-    coefficients += image * 4 * C
-    scale = tl.load(coefficients + columns, mask=real, other=0.0)
-    shift = tl.load(coefficients + C + columns, mask=real, other=0.0)
+    scale, shift = _load_pair(coefficients + image * 4 * C, columns, real, C)
     rows = chunk * ROWS + tl.arange(0, ROWS)
     at = rows[:, None] * C + columns[None, :]
     inside = (rows[:, None] < pixels) & real[None, :]
@@ -182,9 +186,7 @@ def gradient_sums_kernel(
     base = image.to(tl.int64) * pixels * C
     columns = tl.arange(0, COLUMNS)
     real = columns < C
-    coefficients += image * 4 * C
-    scale = tl.load(coefficients + columns, mask=real, other=0.0)
-    shift = tl.load(coefficients + C + columns, mask=real, other=0.0)
+    scale, shift = _load_pair(coefficients + image * 4 * C, columns, real, C)
     rows = chunk * loops * UNROLL * ROWS + tl.arange(0, ROWS)
     at = rows[:, None] * C + columns[None, :]
     once = tl.zeros((ROWS, COLUMNS), tl.float32)
@@ -201,8 +203,7 @@ def gradient_sums_kernel(
             rows += ROWS
             at += ROWS * C
     total, product = tl.sum(once, 0), tl.sum(along, 0)
-    rate = tl.load(coefficients + 2 * C + columns, mask=real, other=0.0)
-    offset = tl.load(coefficients + 3 * C + columns, mask=real, other=0.0)
+    rate, offset = _load_pair(coefficients + (image * 4 + 2) * C, columns, real, C)
     partials += program.to(tl.int64) * 2 * C
     tl.store(partials + columns, total, mask=real)
     tl.store(partials + C + columns, product * rate + total * offset, mask=real)
@@ -231,9 +232,7 @@ def correction_kernel(
     gains = tl.load(gain + columns, mask=real, other=0.0)
     mean = tl.sum(tl.sum(once, 0) * gains, 0) / count
     tilt = tl.sum(tl.sum(along, 0) * gains, 0) / count
-    coefficients += image.to(tl.int64) * 4 * C
-    rate = tl.load(coefficients + 2 * C + columns, mask=real, other=0.0)
-    offset = tl.load(coefficients + 3 * C + columns, mask=real, other=0.0)
+    rate, offset = _load_pair(coefficients + (image * 4 + 2) * C, columns, real, C)
     correction += image.to(tl.int64) * 2 * C
     tl.store(correction + columns, -rate * rate * tilt, mask=real)
     tl.store(correction + C + columns, -rate * (mean + offset * tilt), mask=real)
@@ -250,12 +249,8 @@ def back_kernel(
     base = image.to(tl.int64) * pixels * C
     columns = tl.arange(0, COLUMNS)
     real = columns < C
-    coefficients += image * 4 * C
-    correction += image * 2 * C
-    scale = tl.load(coefficients + columns, mask=real, other=0.0)
-    shift = tl.load(coefficients + C + columns, mask=real, other=0.0)
-    tilt = tl.load(correction + columns, mask=real, other=0.0)
-    level = tl.load(correction + C + columns, mask=real, other=0.0)
+    scale, shift = _load_pair(coefficients + image * 4 * C, columns, real, C)
+    tilt, level = _load_pair(correction + image * 2 * C, columns, real, C)
     rows = chunk * ROWS + tl.arange(0, ROWS)
     at = rows[:, None] * C + columns[None, :]
     inside = (rows[:, None] < pixels) & real[None, :]
@@ -279,9 +274,7 @@ def spread_kernel(
     image, chunk = program // chunks, program % chunks
     columns, taps = tl.arange(0, COLUMNS), tl.arange(0, 32)
     real = columns < C
-    coefficients += image * 4 * C
-    scale = tl.load(coefficients + columns, mask=real, other=0.0)
-    shift = tl.load(coefficients + C + columns, mask=real, other=0.0)
+    scale, shift = _load_pair(coefficients + image * 4 * C, columns, real, C)
     factors = tl.load(weight + columns[:, None] * 32 + taps[None, :], mask=real[:, None], other=0.0)
     rows = chunk * ROWS + tl.arange(0, ROWS)
     x += image.to(tl.int64) * pixels * C
