@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -165,9 +166,12 @@ def main() -> None:
     print(f"made       {asked.out / 'model.pth'}: right on {promised:.1f} % of photos that its head has not seen (cross-fitted)")
     file = asked.out / "preset.yaml"
     file.write_text(yaml.safe_dump(preset(asked.autoencoder, asked.encoder)))
-    done = counterfoil.check(
-        asked.out / "model.pth", asked.out / "photos", preset=file, minutes=asked.minutes, out=asked.out / "run"
-    )
+    try:
+        done = counterfoil.check(
+            asked.out / "model.pth", asked.out / "photos", preset=file, minutes=asked.minutes, out=asked.out / "run"
+        )
+    except counterfoil.CounterfoilError as problem:
+        sys.exit(str(problem))
     print("\n" + "\n".join(done.verdict) + f"\n\n{done.page}")
 
 

@@ -13,7 +13,7 @@ from counterfoil.core.records import Prediction
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts import images
 from counterfoil.protocols import rescoring
-from counterfoil.protocols.reading import write_report
+from counterfoil.protocols.reading import open_run, write_report
 from counterfoil.protocols.workspace import Given
 from counterfoil.store import Run
 from tests.fakes import CLASSES, TinyModel
@@ -100,3 +100,19 @@ def test_an_edit_names_it(tmp_path: Path) -> None:
     assert {(each.predicted, each.said) for each in run.predictions()} == {(-1, "bird")}
     page = write_report([run], tmp_path / "report").read_text(encoding="utf-8")
     assert "bird" in page and "another class" not in page
+
+
+def test_a_notebook_shows_a_runs_numbers_and_images(climbed_run: Run) -> None:
+    run = open_run(climbed_run.path)
+    text = run._repr_html_()
+    assert "FMR" in text and "take care: " in text and "<script" not in text
+    shown = run.show(2)
+    assert shown.count == 2 and shown._repr_html_().count("data:image/png;base64,") == 4
+    assert repr(shown) == "<2 image pairs, for a notebook>"
+
+
+def test_trials_are_a_table_too(climbed_run: Run) -> None:
+    table = climbed_run.trials.to_arrow()
+    assert table.column("image_id").to_pylist() == [trial.image_id for trial in climbed_run.trials]
+    pytest.importorskip("pandas")
+    assert len(climbed_run.trials.to_pandas()) == table.num_rows

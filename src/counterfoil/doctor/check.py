@@ -282,7 +282,7 @@ def _check_accuracy(setup: SetUp, few: FewImages, expect: float | None, tell: Te
     if suspected:
         raise Stopped(lines[suspected[0]])
     for each in diagnosis.findings:
-        tell(f"note       {each.mistake}: {each.says}")
+        tell(f"note       {each.mistake}: {each.says}; {each.remedy}")
     return found.value or 0.0
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from counterfoil import protocols, store
 from counterfoil.core.errors import BadRun, UsageError
 from counterfoil.core.naming import part_name
-from counterfoil.core.records import LEVEL, Estimate
+from counterfoil.core.records import LEVEL, Estimate, Picture
 from counterfoil.metrics.estimate import RESAMPLES, Difference, Share, estimate_one
 from counterfoil.metrics.observations import NO, OPEN, YES, Measure, Observations, Undecided, class_column, read_answers
 from counterfoil.metrics.tables import Cell, Column, Link, Table, amount
@@ -28,6 +29,24 @@ if TYPE_CHECKING:
     from counterfoil.report.result_file import ResultFile
     from counterfoil.report.site import Site
     from counterfoil.store.later import Appender
+
+
+_PLACES: Mapping[Picture, str] = {"clean": "clean", "made": "image"}
+"""Where a trial names its images."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Images for a notebook."""
+
+    html: str
+    count: int
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return f"<{self.count} image pairs, for a notebook>"
 
 
 class Run(store.Run):
@@ -50,6 +69,33 @@ class Run(store.Run):
     def report(self, out: str | os.PathLike[str] | None = None) -> Path:
         """Write a page about the run, by default into its directory, and return its address."""
         return write_report([self], Path(out) if out is not None else self.path / "report")
+
+    def show(self, count: int = 6) -> Shown:
+        """Show in a notebook the most confident mistakes that generated images caused, each next to its source."""
+        from counterfoil.report import gallery, html
+
+        found = gallery.collect(self, number=1, label="", pictures=1000)
+        figures = []
+        for entry in gallery.strongest(found.shown, count):
+            answer = entry.said.model["made"]
+            images = [self.picture(entry.trial, which) for which in ("clean", "made") if getattr(entry.trial, _PLACES[which])]
+            shown = [html.tag("img", src=f"data:image/png;base64,{b64encode(each.read_bytes()).decode()}") for each in images]
+            words = f"{found.class_name(entry.trial.label)} → {found.class_name(answer.predicted, answer.said)}"
+            caption = html.tag("figcaption", f"{words} ({answer.confidence:.0%})")
+            figures.append(html.tag("figure", *shown, caption, style="display: inline-block; margin: 0.5em"))
+        text = "no generated image changed what the model predicts; run.report() has all images"
+        return Shown(str(html.tag("div", *figures) if figures else html.tag("p", text)), len(figures))
+
+    def _repr_html_(self) -> str:
+        """Its numbers, cautions and a few images, for notebooks."""
+        from counterfoil.report import html
+
+        results = self.results
+        if results is None:
+            return str(html.tag("p", f"{self.path}: {self.counts['images']} images are complete; the same command resumes it"))
+        cautions = [html.tag("p", f"take care: {each}") for each in self.cautions]
+        numbers = html.tag("pre", protocols.of(self).text(results))
+        return str(html.tag("div", html.tag("b", str(self.path)), numbers, *cautions)) + self.show(3).html
 
     @contextmanager
     def appending(self, *, chunk_rows: int = 4096) -> Iterator[Appender]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,25 @@ def open_run(path: str | os.PathLike[str]) -> Run:
             if size_of(file := chunk.table_path(run.path, name)) != table.bytes:
                 raise BadRun(f"{file}: damaged or missing; {_AGAIN}")
     return run
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The trials of a run, read anew each time."""
+
+    run: Run
+
+    def __iter__(self) -> Iterator[Trial]:
+        for batch in self.run.table("trials"):
+            yield from to_records(Trial, batch)
+
+    def to_arrow(self) -> pa.Table:
+        """One row per trial, as an Arrow table."""
+        return self.run.table("trials").read_all()
+
+    def to_pandas(self) -> Any:
+        """One row per trial, as a data frame of pandas."""
+        return self.to_arrow().to_pandas()
 
 
 class Run:
@@ -98,10 +118,9 @@ class Run:
         return [self._known[number] for number in there if self._known[number].mark == contents.mark]
 
     @property
-    def trials(self) -> Iterator[Trial]:
-        """Trials in the order in which they were committed."""
-        for batch in self._batches("trials"):
-            yield from to_records(Trial, batch)
+    def trials(self) -> Trials:
+        """Trials in the order in which they were committed: iterate over them, or take them as a table."""
+        return Trials(self)
 
     def predictions(self, model: str | None = None) -> Iterator[Prediction]:
         """Answers of models, or of one of them. Of two rows for the same image the later one holds."""
