@@ -160,12 +160,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("own-classes"))
     parser.add_argument("--per-class", type=int, default=100, help="photos of a class at most, a third of them for fitting")
     parser.add_argument("--minutes", type=float, help="test as many photos as this time allows")
+    parser.add_argument("--only-make", action="store_true", help="make the set-up and check nothing")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     promised = make(asked.photos, asked.wordnet, asked.out, asked.per_class)
     print(f"made       {asked.out / 'model.pth'}: right on {promised:.1f} % of photos that its head has not seen (cross-fitted)")
     file = asked.out / "preset.yaml"
     file.write_text(yaml.safe_dump(preset(asked.autoencoder, asked.encoder)))
+    if asked.only_make:
+        return
     try:
         done = counterfoil.check(
             asked.out / "model.pth", asked.out / "photos", preset=file, minutes=asked.minutes, out=asked.out / "run"
