@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -100,8 +101,8 @@ def find_better(tried: OracleTrial, setup: SetUp, few: FewImages) -> list[Findin
     if tried.knows or tried.right.value is None:
         return []
     failed: list[str] = []
-    encoders = {one.kind for one in registry.list_parts("encoder")}
-    others = [PartSpec(name=f"probe:{tried.part.name}")] if tried.part.name.partition(":")[0] in encoders else []
+    known = entry_points(group="counterfoil.encoders", name=tried.part.name.partition(":")[0])
+    others = [PartSpec(name=f"probe:{tried.part.name}")] if known else []
     trials = try_all(others, setup, few, failed.append)
     best = best_of(trials)
     evidence = "; ".join([f"{each.part.name} is {each}" for each in (tried, *trials)] + failed)
