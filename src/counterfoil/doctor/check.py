@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from counterfoil import protocols
 from counterfoil.core.errors import BadData, BadPart, CounterfoilError, RunFailed
@@ -41,6 +42,11 @@ FEW = 32  # photos that generators are tried on
 TIMED = 4  # photos of the timing run on a CPU
 KEEPS = 0.7  # share of its accuracy that the model keeps on reconstructions by a generator that will do
 BUDGET = 10
+UNUSUAL = {
+    "background": {"words": "scenes", "templates": ["a photo of {a} {object} {nuisance}"]},
+    "texture": {"words": "textures", "templates": ["a photo of {a} {nuisance} {object}"]},
+    "material": {"words": "materials", "templates": ["a photo of {a} {object} {nuisance}"]},
+}
 
 Ask = Callable[[str], bool]
 Tell = Callable[[str], None]
@@ -81,6 +87,7 @@ class Checked:
     verdict: tuple[str, ...] = ()
     run: Run | None = None
     page: Path | None = None
+    next: list[str] = field(default_factory=list)  # further runs whose settings are ready in files
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for JSON."""
@@ -88,16 +95,29 @@ class Checked:
         return {"choices": chosen, "verdict": list(self.verdict), "run": str(self.run.path) if self.run else None}
 
 
-def presets(path: Path | None = None, name: str = "natural") -> tuple[list[Candidate], list[Candidate]]:
-    """The generators and oracles of a preset: of a file, or of the one that comes with the package."""
+@dataclass(frozen=True)
+class Preset:
+    """The parts that are tried, the preferred first, and those of further runs, by protocol and by key."""
+
+    generators: list[Candidate]
+    oracles: list[Candidate]
+    next: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def read_preset(path: Path | None = None, name: str = "natural") -> Preset:
+    """A preset of a file, or of the one that comes with the package."""
     file = path or Path(__file__).with_name("presets.yaml")
     content = parse_yaml(read_text(file), what=str(file))
     chosen = content.get(name, content) if isinstance(content, Mapping) else {}
     try:
         generators, oracles = ([Candidate(**each) for each in chosen[key]] for key in ("generators", "oracles"))
-    except (KeyError, TypeError) as error:
+        further = {
+            protocol: {key: Candidate(**each) if isinstance(each, Mapping) else each for key, each in values.items()}
+            for protocol, values in chosen.get("next", {}).items()
+        }
+    except (AttributeError, KeyError, TypeError) as error:
         raise BadPart(f"{file}: a preset has generators and oracles, each with a name and options; {error}") from None
-    return generators, oracles
+    return Preset(generators, oracles, further)
 
 
 def check(
@@ -132,11 +152,11 @@ def check(
     note("model", part.name, _outputs(setup, given=classes is not None))
     few = _read(setup, tell)
     clean = _check_accuracy(setup, few, expect, tell)
-    generators, oracles = presets(preset)
-    allowed = _allow([*oracles, *generators], ask, tell)
-    oracle = _choose_oracle([each for each in oracles if each in allowed], setup, few, tell)
+    known = read_preset(preset)
+    allowed = _allow([*known.oracles, *known.generators], ask, tell)
+    oracle = _choose_oracle([each for each in known.oracles if each in allowed], setup, few, tell)
     note("oracle", oracle.part.name, str(oracle))
-    chosen, generator, why = _choose_generator([each for each in generators if each in allowed], setup, oracle, clean, tell)
+    chosen, generator, why = _choose_generator([each for each in known.generators if each in allowed], setup, oracle, clean, tell)
     note("generator", chosen.name, why)
     values = {
         "model": part, "data": setup.spec.data, "oracle": oracle.part, "generator": chosen.part, "device": device,
@@ -161,7 +181,34 @@ def check(
         done.run = Run(protocols.run(wanted, out, given=given, watch=watch).path)
     done.page = done.run.report()
     done.verdict = verdict(done.run, oracle)
+    for protocol, parts in known.next.items():
+        done.next += _prepare_next(protocol, parts, wanted, done.run)
     return done
+
+
+def _prepare_next(protocol: str, parts: Mapping[str, Any], spec: Any, run: Run) -> list[str]:
+    """Write the settings of a further run into a file; its command, what it tells and what it fetches, if it can be run."""
+    needed = {key: each for key, each in parts.items() if isinstance(each, Candidate)}
+    values = {
+        "protocol": protocol,
+        "oracle": spec.oracle,
+        **{key: each.part for key, each in needed.items()},
+        "device": spec.device,
+    }
+    if spec.model.name.startswith("object:") or ("painter" in needed and spec.oracle.name.startswith("probe:")):
+        return []  # no file can name an object, and without photos to start from no oracle can be fitted
+    if "painter" in needed:
+        grid = {"objects": list(run.classes), "nuisances": UNUSUAL, "count": 25 * len(run.classes)}
+        values |= {"grid": grid, "surrogates": [spec.model]}
+    else:
+        values |= {"model": spec.model, "data": spec.data}
+    file = run.path / f"{protocol}.yaml"
+    settings = protocols.get(protocol).spec.model_validate(values).model_dump(mode="json", include=set(values))
+    file.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+    missing = [each for each in needed.values() if not each.here]
+    what = ", ".join(f"{each.name} ({each.megabytes:,} MB, {each.licence})" for each in missing)
+    fetches = f"; it fetches about {sum(each.megabytes for each in missing):,} MB: {what}" if missing else ""
+    return [f"counterfoil run {file}: {parts['about']}{fetches}"]
 
 
 def verdict(run: Run, oracle: OracleTrial) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class Run(store.Run):
         """Show in a notebook the most confident mistakes that generated images caused, each next to its source."""
         from counterfoil.report import gallery, html
 
-        found = gallery.collect(self, number=1, label="", pictures=1000)
+        found = gallery.collect(self, number=1, label="", most=1000)
         figures = []
         for entry in gallery.strongest(found.shown, count):
             answer = entry.said.model["made"]
