@@ -26,7 +26,7 @@ from PIL import Image, ImageOps
 import counterfoil
 
 EXTRAS = "timm,hf,diffusion,sparse"
-STEPS = ("model", "accuracy", "oracle", "generator", "time")  # lines of `check`, each said when it is known
+STEPS = ("model", "accuracy", "oracle", "generator", "time")  # lines of `check`, each told when it is known
 
 
 def install(folder: Path) -> float:

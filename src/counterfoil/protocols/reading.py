@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _PLACES: Mapping[Picture, str] = {"clean": "clean", "made": "image"}
-"""Where a trial names its images."""
+"""Fields of a trial that name its images."""
 
 
 @dataclass(frozen=True)

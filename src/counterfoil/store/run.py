@@ -36,7 +36,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of a run, read anew each time."""
+    """The trials of a run, read again each time."""
 
     run: Run
 
