@@ -470,6 +470,7 @@ def main() -> None:
                 about=about(limit, asked),
                 details=details,
                 covers=COVERS,
+                shown=("what", "seconds_per_image", "at_a_time", "gib", "times"),
             )
 
 

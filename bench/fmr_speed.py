@@ -173,9 +173,8 @@ def main() -> None:
         """Return what there is so far."""
         if asked.keep:
             listed = [{"what": name, **row} for name, row in rows.items()]
-            keep(
-                asked.keep, listed, command=command("bench.fmr_speed"), about=about(limit, asked), details=details, covers=COVERS
-            )
+            told = {"command": command("bench.fmr_speed"), "about": about(limit, asked), "details": details, "covers": COVERS}
+            keep(asked.keep, listed, **told, shown=("what", "seconds_per_image", "tflops", "gib", "warm_up_seconds"))
 
     for name in names:
         clear(asked.device)

@@ -48,7 +48,7 @@ RESULTS = {  # page: title, introduction, names of results
     ),
     "measurements": ("All other measurements", "Reproducibility, scale, servers, rewriters, published tables.", ["*"]),
 }
-LONGEST = 8  # rows of a table on a page
+LONGEST = 10  # rows of a table on a page
 
 
 def write(folder: Path) -> None:
@@ -66,13 +66,18 @@ def write(folder: Path) -> None:
 def commands() -> Iterator[str]:
     """Yield the commands with their options; options of `run` that `doctor` shares are listed once."""
     yield "# Commands\n"
-    yield "Exit codes: 0 done, 1 the run or the gate failed, 2 wrong use. An error is one line; `--debug` shows the traceback.\n"
+    yield "Exit codes: 0 done, 1 the run or the gate failed, 2 wrong use. An error is one line; `--debug` shows the traceback."
+    yield "Commands with results take `--json FILE`; `-` prints JSON instead of text.\n"
     shared: set[str] = set()
     for name, entry in cli.COMMANDS.items():
         command = cli.load(name)
         yield f"## {name}\n"
         yield from _paragraphs(command.help or entry.summary)
-        own = [each for each in command.params if each.name != "help" and (name != "doctor" or each.name not in shared)]
+        own = [
+            each
+            for each in command.params
+            if each.name not in ("help", "json", "json_file", "as_json") and (name != "doctor" or each.name not in shared)
+        ]
         if name == "run":
             shared = {each.name for each in own}
         if name == "doctor":
@@ -214,13 +219,10 @@ def _cell(value: Any) -> str:
 def _origin(content: dict[str, Any]) -> str:
     """Name command, date, commit and machine of a result, and say if it is older than its code."""
     machine = content["hardware"]
-    where = [f"{machine['cores']} cores of {machine['processor']}"] if "processor" in machine else []
-    commit = f" at {content['commit']}" if content.get("commit") else ""
-    torch = f", torch {content['versions']['torch']}" if "torch" in content["versions"] else ""
+    where = machine.get("gpu", [])[:1] or ([f"{machine['cores']} cores"] if "cores" in machine else [])
+    parts = [f"`{content['command']}`", f"{content['date']} {content.get('commit') or ''}".strip(), *where]
     fresh = content.get("covers") and content.get("code") == code(content["covers"])
-    older = "" if fresh else " **Older than the present code.**"
-    places = ", ".join([*where, *machine.get("gpu", [])])
-    return f"`{content['command']}`, {content['date']}{commit}{'; ' if places else ''}{places}{torch}.{older}"
+    return f"{', '.join(parts)}.{'' if fresh else ' **Older than the code.**'}"
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[Any]]) -> Iterator[str]:

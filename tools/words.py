@@ -25,6 +25,7 @@ CODE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 NAMES = re.compile(r"`[^`]*`")
+WORD = re.compile(r"[^\s|]*\w[^\s|]*")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 OWN = {"tools/words.py", "tests/test_tools.py"}  # they quote what they look for
@@ -79,7 +80,7 @@ def count(rules: list[dict[str, str]]) -> dict[str, list[str]]:
 def pages() -> dict[str, int]:
     """Count the words of each page of the documentation, generated ones included if they are there; code does not count."""
     found = [path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts]
-    return {path.relative_to(ROOT).as_posix(): len(FENCE.sub("", path.read_text()).replace("|", " ").split()) for path in found}
+    return {path.relative_to(ROOT).as_posix(): len(WORD.findall(FENCE.sub("", path.read_text()))) for path in found}
 
 
 def too_long(limits: dict[str, int]) -> list[str]:

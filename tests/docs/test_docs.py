@@ -117,7 +117,7 @@ def test_a_result_becomes_a_table_that_says_whether_it_is_old(tmp_path: Path) ->
     assert "| a | 36.94 (32.38 to 41.88) |" in page and "| c\\|d | 38.94" in page
     assert "Older" not in page
     (tmp_path / "lab_x.json").write_text(json.dumps({**content, "code": "another"}))
-    assert "**Older than the present code.**" in "\n".join(dict(generate.results(tmp_path))["lab"])
+    assert "**Older than the code.**" in "\n".join(dict(generate.results(tmp_path))["lab"])
 
 
 ENTRIES = [line for line in (Path(__file__).parents[2] / "CHANGELOG.md").read_text().splitlines() if line.startswith("- ")]
