@@ -173,7 +173,7 @@ def _results(title: str, introduction: str, found: list[tuple[str, dict[str, Any
     yield f"# {title}\n"
     yield f"{introduction}\n"
     for name, content in found:
-        yield f"## {name.replace('_', ' ')}\n"
+        yield f"## {name.replace('_', ' ').capitalize()}\n"
         yield f"{content['about']}\n"
         rows = [_fold(row) for row in content["rows"]]
         columns = list(dict.fromkeys(column for row in rows for column in row))
