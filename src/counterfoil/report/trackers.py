@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from counterfoil.core.errors import UsageError, require
 from counterfoil.core.spec import by_dotted_name
@@ -22,19 +21,14 @@ _LEFT_OUT = ("per_class", "curve", "interval")
 _LONGEST = 250  # letters of a parameter: the least that trackers take
 
 
-@dataclass(frozen=True)
-class Logged:
+class Logged(NamedTuple):
     """A run as trackers take it."""
 
     name: str
     parameters: Mapping[str, str]
     scalars: Mapping[str, float]
-    curves: Mapping[str, list[tuple[int, float]]]  # by name: step and value
+    curves: Mapping[tuple[str, int], float]  # by name and step
     results: Path  # the file with everything
-
-    def points(self) -> Iterator[tuple[str, float, int]]:
-        """The curves point by point: name, value and step."""
-        return ((tag, value, step) for tag, points in self.curves.items() for step, value in points)
 
 
 def log(run: Run, to: str, where: str | None = None) -> str:
@@ -49,18 +43,14 @@ def read_run(run: Run) -> Logged:
     results = run.results
     if results is None:
         raise UsageError(f"{run.path}: not finished, so there is nothing to log yet; repeat its command first")
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for entry in results.get("curve") or ():
-        for arm, estimate in entry.items():
-            if isinstance(estimate, Mapping) and estimate.get("value") is not None:
-                curves.setdefault(f"accuracy/{_tag(arm)}", []).append((int(entry["step"]), float(estimate["value"])))
-    return Logged(
-        name=run.path.resolve().name,
-        parameters={_tag(key): _short(value) for key, value in by_dotted_name(run.spec)},
-        scalars=dict(_scalars(results)),
-        curves=curves,
-        results=run.path / RESULTS,
-    )
+    curves = {
+        (f"accuracy/{_tag(arm)}", int(entry["step"])): float(found["value"])
+        for entry in results.get("curve") or ()
+        for arm, found in entry.items()
+        if isinstance(found, Mapping) and found.get("value") is not None
+    }
+    parameters = {_tag(key): _short(value) for key, value in by_dotted_name(run.spec)}
+    return Logged(run.path.resolve().name, parameters, dict(_scalars(results)), curves, run.path / RESULTS)
 
 
 def _scalars(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -94,7 +84,7 @@ def _tensorboard(told: Logged, where: str | None) -> str:
     folder = Path(where or "tensorboard") / told.name
     try:
         writer = summary.Writer(str(folder))
-        for tag, value, step in (*((tag, value, 0) for tag, value in told.scalars.items()), *told.points()):
+        for (tag, step), value in ({(tag, 0): value for tag, value in told.scalars.items()} | {**told.curves}).items():
             writer.add_scalar(tag, value, step)
         writer.close()
     except OSError as error:
@@ -109,7 +99,7 @@ def _mlflow(told: Logged, where: str | None) -> str:
     with mlflow.start_run(run_name=told.name) as running:
         mlflow.log_params(dict(told.parameters))
         mlflow.log_metrics(dict(told.scalars))
-        for tag, value, step in told.points():
+        for (tag, step), value in told.curves.items():
             mlflow.log_metric(tag, value, step=step)
         mlflow.log_artifact(str(told.results))
     return f"MLflow run {running.info.run_id}"
@@ -118,11 +108,8 @@ def _mlflow(told: Logged, where: str | None) -> str:
 def _wandb(told: Logged, where: str | None) -> str:
     wandb = require("wandb", what="--to wandb")
     running = wandb.init(project=where or "counterfoil", name=told.name, config=dict(told.parameters))
-    by_step: dict[int, dict[str, float]] = {}
-    for tag, value, step in told.points():
-        by_step.setdefault(step, {})[tag] = value
-    for step, values in sorted(by_step.items()):
-        running.log(values, step=step)
+    for step in sorted({step for _, step in told.curves}):
+        running.log({tag: value for (tag, at), value in told.curves.items() if at == step}, step=step)
     running.summary.update(dict(told.scalars))
     running.finish()
     return f"Weights & Biases run {running.name}"

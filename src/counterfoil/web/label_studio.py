@@ -129,12 +129,11 @@ def import_votes(db: Transaction, review: Review, path: Path) -> ImportedVotes:
 
 def _item(db: Transaction, review: Review, data: Mapping[str, Any]) -> int | None:
     trial, which, label = data.get("trial_id"), data.get("picture"), data.get("label")
-    if not isinstance(trial, str) or not isinstance(which, str) or "\0" in trial + which:
+    texts = isinstance(trial, str) and isinstance(which, str) and "\0" not in trial + which
+    if not texts or type(label) is not int or abs(label) >= 2**31:
         return None
-    if type(label) is not int or abs(label) >= 2**31:
-        return None
-    query = select(ReviewItem.id).where(ReviewItem.review_id == review.id, ReviewItem.trial_id == trial)
-    return db.scalar(query.where(ReviewItem.which == which, ReviewItem.label == label))
+    mine = (ReviewItem.review_id == review.id, ReviewItem.trial_id == trial, ReviewItem.which == which, ReviewItem.label == label)
+    return db.scalar(select(ReviewItem.id).where(*mine))
 
 
 def _author(annotation: Mapping[str, Any]) -> str:
@@ -150,16 +149,13 @@ def _answer(annotation: Mapping[str, Any]) -> ImageAnswer:
         return ImageAnswer(skipped=True)
     given: dict[str, Any] = {}
     for each in map(_mapping, _list(annotation.get("result"))):
-        name, value = each.get("from_name"), each.get("value")
-        if not isinstance(value, Mapping):
-            continue
-        if name in _QUESTIONS:
-            word = _first(value.get("choices"))
-            if word not in _WORDS:
+        name, value = each.get("from_name"), _mapping(each.get("value"))
+        if name == "comment" and value:
+            given["comment"] = _first(value.get("text")).replace("\0", "")[:2000]
+        elif name in _QUESTIONS and value:
+            if (word := _first(value.get("choices"))) not in _WORDS:
                 raise BadData(f"an answer that is not yes, no or can't tell to the question {name!r}")
             given[name] = _WORDS[word]
-        elif name == "comment":
-            given["comment"] = _first(value.get("text")).replace("\0", "")[:2000]
     if "present" not in given:
         raise BadData("an annotation that does not say whether the class is there")
     return ImageAnswer(**given)

@@ -68,6 +68,7 @@ _NONE_ACCEPTED = "the oracle accepted no image"
 _NO_CONTROL = "no random control, or the oracle accepted none of it"
 _ALL_WRONG = "SA is 0: there is no accuracy to keep a share of"
 _UNDECIDED = "no image the oracle has decided on"
+_LOST_MATCHED = "accuracy lost on the images whose generated image the oracle accepts"
 
 _SA = Share("clean_right", "clean", _NONE)
 _PA = Share("made_right", "made", _NONE_ACCEPTED)
@@ -119,12 +120,7 @@ DISTANCES = {
 MEASURES: Mapping[str, Measure] = {
     **{name: Measure(name, each, MEANINGS[name]) for name, each in STATISTICS.items()},
     "drop": Measure("drop", Difference(_SA, _PA), "SA less PA", higher_is_better=False),
-    "drop_matched": Measure(
-        "drop_matched",
-        Difference(_SA_MATCHED, _PA),
-        "accuracy lost on the images whose generated image the oracle accepts",
-        higher_is_better=False,
-    ),
+    "drop_matched": Measure("drop_matched", Difference(_SA_MATCHED, _PA), _LOST_MATCHED, higher_is_better=False),
 }
 """Everything in a run's results, and the accuracy drops, published and matched as FMR is."""
 
@@ -303,21 +299,19 @@ def scores(outcomes: Outcomes, *, seed: Seed = 0) -> dict[str, Estimate]:
 
 def curve(outcomes: Outcomes, *, seed: int = 0) -> list[dict[str, Any]]:
     """Accuracy on accepted images after each step, for both arms; empty for a model that did not lead the search."""
+    if not (width := outcomes.path_correct.shape[1]):
+        return []
     columns: dict[str, NDArray[Any]] = {}
     statistics: dict[str, Statistic] = {}
-    width = outcomes.path_correct.shape[1]
-    arms = (
+    for arm, validated, path, empty in (
         ("guided", outcomes.validated, outcomes.path_correct, _NONE_ACCEPTED),
         ("random", outcomes.random_validated, outcomes.random_path_correct, _NO_CONTROL),
-    )
-    for arm, validated, path, empty in arms:
+    ):
         for step in range(width):
-            right, known = f"{arm} {step} right", f"{arm} {step}"
+            known = f"{arm} {step}"
             columns[known] = (validated == YES) & (path[:, step] >= NO)
-            columns[right] = columns[known] & (path[:, step] == YES)
-            statistics[known] = Share(right, known, empty)
-    if not width:
-        return []
+            columns[f"{known} right"] = columns[known] & (path[:, step] == YES)
+            statistics[known] = Share(f"{known} right", known, empty)
     found = _plain(estimate(columns, statistics, seed=(seed, 1)))
     return [{"step": step, "guided": found[f"guided {step}"], "random": found[f"random {step}"]} for step in range(width)]
 

@@ -12,9 +12,9 @@ can be as small as needed however many groups Holm's method corrects for.
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import combinations, takewhile
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -36,9 +36,6 @@ DRAWS = 100_000
 MOST_WAYS = 5_000  # to choose a group's edits of one source; more are drawn at random
 EXAMPLES = 6
 
-_KNOWN: dict[tuple[bytes, tuple[int, ...], int, int], list[NDArray[np.intp]]] = {}
-_MOST_KNOWN = 4096
-
 _NONE = "no edit"
 _BEFORE, _AFTER = Share("before", "group", _NONE), Share("after", "group", _NONE)
 _STATISTICS: dict[str, Statistic] = {
@@ -57,7 +54,7 @@ def edit_groups(run: Run, pairs: Pairs, *, clusters: int = CLUSTERS, seed: int =
     found: list[dict[str, Any]] = []
     for label in names:
         rows = np.flatnonzero(pairs.label == label)
-        for group in _groups(directions[rows], clusters, seed):
+        for group in _groups(directions[rows].tobytes(), directions.shape[1], clusters, seed):
             entry = _entry(pairs, rows, group, directions, seed=seed, at=len(found))
             found.append({"class": names[label], **entry})
     for entry, adjusted in zip(found, holm([entry["p"] for entry in found]), strict=True):
@@ -165,14 +162,10 @@ def _log_mean_exp(held: Floats, taken: int, tilt: float) -> float:
     return float(np.log(sums[taken])) - float(np.log(comb(len(held), taken))) + tilt * top * taken
 
 
-def _groups(directions: Floats, clusters: int, seed: int) -> list[NDArray[np.intp]]:
+@lru_cache(maxsize=4096)
+def _groups(directions: bytes, width: int, clusters: int, seed: int) -> list[NDArray[np.intp]]:
     """The groups of one class, which are the same for every model that is asked about the edits."""
-    key = (hashlib.sha256(directions.tobytes()).digest(), directions.shape, clusters, seed)
-    if key not in _KNOWN:
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[key] = list(group_rows(directions, clusters=clusters, seed=seed))
-    return _KNOWN[key]
+    return list(group_rows(np.frombuffer(directions).reshape(-1, width), clusters=clusters, seed=seed))
 
 
 def _entry(
