@@ -70,7 +70,7 @@ def test_what_is_given_goes_before_the_preset():
 
 def test_the_default_preset_is_what_is_not_given():
     assert protocols.parse(PARTS).search == spec.SearchSpec()
-    assert set(protocols.get("fmr").presets()) == {"default", "paper"}
+    assert set(protocols.get("fmr").spec.presets()) == {"default", "paper"}
 
 
 @pytest.mark.parametrize(

@@ -151,9 +151,9 @@ def broken(tmp_path, monkeypatch):
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mist\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text(f"[{protocols.GROUP}]\nmist = mist_missing:MIST\n")
     monkeypatch.syspath_prepend(package.parent)
-    protocols._entries.cache_clear()
+    protocols.entries.cache_clear()
     yield
-    protocols._entries.cache_clear()
+    protocols.entries.cache_clear()
 
 
 @pytest.mark.usefixtures("broken")

@@ -13,7 +13,7 @@ from counterfoil.core.errors import RunFailed
 
 
 class Entry(NamedTuple):
-    """One command: its heading in the help, the function or group behind it, and the first sentence of its docstring."""
+    """One command: its heading in the help, the function behind it, and the first sentence of its docstring."""
 
     heading: str
     place: str  # module:attribute, in this package
@@ -68,12 +68,9 @@ class LazyGroup(TyperGroup):
 
 def load(name: str) -> Any:
     module, _, attribute = COMMANDS[name].place.partition(":")
-    found = getattr(import_module(f"counterfoil.cli.{module}"), attribute)
-    if not isinstance(found, typer.Typer):
-        alone = typer.Typer(**_PLAIN)
-        alone.command(name)(found)
-        found = alone
-    command = typer.main.get_command(found)
+    alone = typer.Typer(**_PLAIN)
+    alone.command(name)(getattr(import_module(f"counterfoil.cli.{module}"), attribute))
+    command = typer.main.get_command(alone)
     command.name = name
     return command
 

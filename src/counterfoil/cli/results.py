@@ -192,11 +192,15 @@ def list_parts(
     named = "dataset" if role == "data" else role.removesuffix("s")
     roles = [named] if named not in ("", "protocol", "preset") else list(registry.ROLES) if not named else []
     rows = [(each, f"{one.kind}:", one.package, one.summary) for each in roles for one in registry.list_parts(each)]
+    packages = {name: entry.dist.name if entry.dist else "" for name, entry in protocols.entries().items()}
     if named in ("", "protocol"):
-        rows += [("protocol", name, protocols.package_of(name), _title(name)) for name in protocols.names()]
+        rows += [("protocol", name, packages[name], _title(name)) for name in protocols.names()]
     if named == "preset":
-        told = [(name, each.presets()) for name, each in protocols.working().items()]
-        rows = [("preset", f"{each}: {name}", protocols.package_of(each), own[name]) for each, own in told for name in own]
+        rows = [
+            ("preset", f"{each}: {name}", packages[each], ". ".join(told[key] for key in ("about", "needs") if key in told))
+            for each, protocol in protocols.working().items()
+            for name, told in protocol.spec.presets().items()
+        ]
     results.data([dict(zip(("role", "name", "package", "summary"), row, strict=True)) for row in rows])
     shown = ((each, name, what if package == "counterfoil" else f"{what} (from {package})") for each, name, package, what in rows)
     results.table(("role", "name", "what it is"), shown)

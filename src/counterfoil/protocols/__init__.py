@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from counterfoil import store
     from counterfoil.protocols.reading import Run
 
-__all__ = ["Protocol", "get", "names", "of", "override", "package_of", "parse", "parse_here", "run", "working"]
+__all__ = ["Protocol", "entries", "get", "names", "of", "override", "parse", "parse_here", "run", "working"]
 
 GROUP = "counterfoil.protocols"
 USUAL = "fmr"
@@ -28,13 +28,13 @@ USUAL = "fmr"
 
 def names() -> tuple[str, ...]:
     """Name the protocols that are installed, the usual one first."""
-    return tuple(sorted(_entries(), key=lambda name: (name != USUAL, name)))
+    return tuple(sorted(entries(), key=lambda name: (name != USUAL, name)))
 
 
 @cache
 def get(name: str) -> Protocol:
     """Find a protocol by name; BadSpec if there is none."""
-    entry = _entries().get(name)
+    entry = entries().get(name)
     if entry is None:
         near = difflib.get_close_matches(name, names(), n=1)
         raise BadSpec(
@@ -58,16 +58,10 @@ def working() -> dict[str, Protocol]:
     return found
 
 
-def package_of(name: str) -> str:
-    """Name the package that a protocol comes from."""
-    found = _entries()[name].dist
-    return found.name if found else ""
-
-
 def of(run: store.Run) -> Protocol:
     """Find the protocol a run was made by; BadRun if it is not installed."""
     name = str(run.spec.get("protocol", USUAL))
-    if name not in _entries():
+    if name not in entries():
         raise BadRun(f"{run.path}: a run of protocol {name!r}, which is not installed; there are {', '.join(names())}")
     return get(name)
 
@@ -105,7 +99,8 @@ def _kind(values: Mapping[str, Any]) -> type[RunSpec]:
 
 
 @cache
-def _entries() -> Mapping[str, EntryPoint]:
+def entries() -> Mapping[str, EntryPoint]:
+    """Entry points of the protocols that are installed, by name."""
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         other = found.setdefault(entry.name, entry)

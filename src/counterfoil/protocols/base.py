@@ -186,11 +186,6 @@ class Protocol(ABC):
     clean: ClassVar[str] = "accuracy_source"
     """The measure of images that nothing was done to; the order of models by other measures is set against its own."""
 
-    def presets(self) -> Mapping[str, str]:
-        """Describe the presets of its specification, by name."""
-        every = self.spec.presets().items()
-        return {name: ". ".join(each[key] for key in ("about", "needs") if key in each) for name, each in every}
-
     # Making images
 
     @abstractmethod

@@ -150,8 +150,9 @@ def _record_of(run: Run, part: Any, role: Role, asked: PartSpec, name: str, tell
             raise UsageError(f"{role} {name}: the run has answers of one by that name, with other options; {_APART}")
         if "weights" in told and known.provenance.get("weights", told["weights"]) != told["weights"]:
             raise UsageError(f"{role} {name}: the run has answers of one by that name, with other weights; {_APART}")
-    cautions = [caution_later(part, its, role=other) for other, its in _rivals(run, role)]
-    caution = "; ".join(filter(None, cautions))
+    parts: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
+    rivals = [other for other in parts if (other == "oracle" if role == "model" else other not in _NO_RIVALS)]
+    caution = "; ".join(filter(None, (caution_later(part, parts[other], role=other) for other in rivals)))
     if caution:
         tell(f"{role} {name} is {caution}")
     return AskedPart(role, name, told, caution, asked.model_dump())
@@ -166,14 +167,6 @@ def _parts_known(run: Run, role: Role) -> Iterator[AskedPart]:
             told = recorded.get(role if part is run.spec.get(role) else part["name"]) or {}
             yield AskedPart(role, part["name"], told, part={"name": part["name"], "options": part.get("options") or {}})
     yield from (each for each in asked_of(run.path) if each.role == role)
-
-
-def _rivals(run: Run, role: Role) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """The parts whose weights it must not have, by role: a model the oracle's, an oracle those of tested models and makers."""
-    recorded: Mapping[str, Mapping[str, str]] = run.provenance.get("parts") or {}
-    for other, its in recorded.items():
-        if (other == "oracle") if role == "model" else other not in _NO_RIVALS:
-            yield other, its
 
 
 def _precision(run: Run) -> Precision:

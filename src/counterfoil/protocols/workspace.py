@@ -279,13 +279,10 @@ class Workspace(Generic[S]):
         for name, trait in self.traits():
             by_part.setdefault(name, []).append(trait)
         lines = [f"{name}: {'; '.join(f'{each.what} {each}' for each in traits)}" for name, traits in by_part.items()]
-        return [*lines, *(f"take care: {caution}" for caution in self.cautions())]
-
-    def cautions(self) -> list[str]:
-        """List what was not asked for and may harm results."""
-        return [*self._assumptions(), *([self.caution] if self.caution else [])]
+        return [*lines, *(f"take care: {caution}" for caution in (*self._assumptions(), self.caution) if caution)]
 
     def _assumptions(self) -> list[str]:
+        """List what was not asked for and may harm results."""
         told = [(name, caution_for(trait, self.names)) for name, trait in self.traits()]
         return [*(f"{name}: {caution}" for name, caution in told if caution), *self._shrinking()]
 
