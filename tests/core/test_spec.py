@@ -43,7 +43,9 @@ def test_a_step_that_is_not_given_is_left_to_the_generator():
     assert protocols.parse({**PARTS, "search": {"step": 0.5}}).search.step == 0.5
 
 
-@pytest.mark.parametrize(("written", "control"), [(True, "path"), (False, "none"), ("distance", "distance"), ("none", "none")])
+@pytest.mark.parametrize(
+    ("written", "control"), [(True, "distance"), ("path", "path"), (False, "none"), ("distance", "distance"), ("none", "none")]
+)
 def test_the_control_is_matched_by_path_by_distance_or_left_out(written, control):
     assert protocols.parse({**PARTS, "search": {"control": written}}).search.control == control
 
