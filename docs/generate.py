@@ -18,6 +18,7 @@ from counterfoil import protocols
 from counterfoil.cli import app as cli
 from counterfoil.core.spec import PartSpec
 from counterfoil.parts import registry
+from counterfoil.studies import published
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -54,7 +55,13 @@ LONGEST = 10  # rows of a table on a page
 def write(folder: Path) -> None:
     """Write the pages that changed."""
     folder.mkdir(exist_ok=True)
-    pages: dict[str, Callable[[], Iterator[str]]] = {"commands": commands, "settings": settings, "parts": parts, "api": api}
+    pages: dict[str, Callable[[], Iterator[str]]] = {
+        "commands": commands,
+        "settings": settings,
+        "parts": parts,
+        "api": api,
+        "papers": papers,
+    }
     texts = {name: page() for name, page in pages.items()} | dict(results())
     for name, lines in texts.items():
         text = "\n".join(lines) + "\n"
@@ -158,6 +165,18 @@ def api() -> Iterator[str]:
         more = "\n   :imported-members:" if module == "counterfoil" else ""
         yield f"## {module}\n\n{purpose}\n"
         yield f"```{{eval-rst}}\n.. automodule:: {module}\n   :members:{more}\n```\n"
+
+
+def papers() -> Iterator[str]:
+    """Yield what the papers report, the command for each, and how far it has been run."""
+    yield "# The papers, item by item\n"
+    yield "Stand-ins are tiny networks with weights in the published formats. Nothing was run with the published weights.\n"
+    for paper in dict.fromkeys(name.partition("/")[0] for name in published.names()):
+        yield f"## {published.title_of(paper)}\n"
+        yield from _table(
+            ("item", "command", "state"),
+            ((what, f"`{run}`" if run else "", state) for what, run, state in published.items(paper)),
+        )
 
 
 def results(folder: Path = FOLDER) -> Iterator[tuple[str, Iterator[str]]]:

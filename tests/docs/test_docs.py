@@ -17,7 +17,7 @@ PAGES = [
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if not {"_build", "generated"} & set(path.parts)),
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "lab/README.md")),
 ]
-GENERATED = {"commands", "settings", "parts", "api", "lab", "statistics", "speed", "measurements"}
+GENERATED = {"commands", "settings", "parts", "api", "lab", "statistics", "speed", "measurements", "papers"}
 BLOCK = re.compile(r"^```(?:sh|bash|console)?\n(.*?)^```", re.DOTALL | re.MULTILINE)
 SPAN = re.compile(r"`(counterfoil [^`]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -24,6 +24,7 @@ from tests.generators.small import ADMS, save_adm, save_network, save_run
 from tests.generators.small import save_pipeline as save_denoiser
 from tests.generators.stylegan import save_stylegan
 from tests.generators.vdvae.conftest import save_checkpoint
+from tests.parts.datasets import public
 from tests.parts.datasets.made import idx
 from tests.parts.editors.conftest import save_stable_diffusion
 from tests.parts.editors.today import flux_1, sd3
@@ -237,6 +238,9 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     ("dataset", "hfdata"): save_as("hfdata", _hfdata),
     ("dataset", "torchvision-data"): _mnist,
     ("dataset", "subset"): save_as("subset:folder", photos, per_class=2, seed=1),
+    **{("dataset", kind): save_as(kind, public.two_classes(kind)) for kind in public.LAYOUTS},
+    ("dataset", "imagenet-v2"): save_as("imagenet-v2", public.version_two),
+    ("dataset", "objectnet"): save_as("objectnet", public.objectnet),
     ("dataset", "lab"): plain("lab:wardrobe", count=12),
     ("captioner", "blip"): save_as("blip", encoder_decoder, min_tokens=3, max_tokens=6),
     ("captioner", "hf"): save_as("hf", encoder_decoder, min_tokens=3, max_tokens=6),

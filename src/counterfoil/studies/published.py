@@ -346,6 +346,29 @@ def with_parts(table: PaperTable, assignments: Sequence[str]) -> PaperTable:
         raise UsageError(f"--set {'.'.join(map(str, first['loc'][1:]))}: {first['msg'].lower()}") from None
 
 
+def title_of(paper: str) -> str:
+    """A paper's title."""
+    return str(parse_yaml(read_text(PAPERS / paper / "paper.yaml"), what=paper)["title"])
+
+
+def items(paper: str) -> list[tuple[str, str, str]]:
+    """List everything in a paper: what it is, the command for it, and whether and on what that has been run."""
+    found = []
+    for table_name in (each for each in names() if each.startswith(f"{paper}/")):
+        table = load(table_name)
+        lost = sorted(
+            {each for setup in table.run.values() for each, part in {**setup.models, **setup.generators}.items() if not part}
+        )
+        states = ["run on stand-ins"] if table.run else []
+        states += [f"run on the lab by 'counterfoil study {table.study}'"] if table.study else []
+        states += [f"without published weights: {', '.join(lost)}"] if lost else []
+        command = f"counterfoil study {table_name}{' --run' if table.run else ''}"
+        title = f"Table {table.number}: {table.title}" if table.number else table.title
+        found.append((title, command, "; ".join(states) or "numbers only: nothing to run"))
+    further = parse_yaml(read_text(PAPERS / paper / "paper.yaml"), what=paper).get("items", ())
+    return [*found, *(tuple(each) for each in further)]
+
+
 def check_parts(table: PaperTable) -> Table:
     """Return what each row of a published table lacks on this machine, and where that is to be had."""
     rows: list[list[Cell]] = []

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from counterfoil import protocols
 from counterfoil.core.errors import BadData
 from counterfoil.parts import imagenet, registry
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.protocols.corruptions import ALEXNET
-
-TENCH, BLANKET = "n01440764", imagenet.classes()[431].wordnet
-GOLDFISH = "n01443537"
-LAYOUTS = {
-    "imagenet-c": ("fog/3/{}/a.JPEG", "fog 3"),
-    "imagenet-r": ("{}/art_0.jpg", "style art"),
-    "imagenet-a": ("{}/0.01_fox_0.9.jpg", ""),
-    "imagenet-sketch": ("sketch/{}/sketch_1.JPEG", ""),
-}
-
-
-def place(root: Path, *files: str, size: tuple[int, int] = (20, 16)) -> Path:
-    for number, file in enumerate(files):
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", size, (40 * number, 90, 90)).save(root / file, "PNG")
-    return root
+from tests.parts.datasets.public import GOLDFISH, LAYOUTS, TENCH, objectnet, place, version_two
 
 
 def read(kind: str, root: Path, **options: object) -> ImageSet:
@@ -47,29 +30,13 @@ def test_a_layout_says_class_and_what_was_done(kind: str, tmp_path: Path) -> Non
 
 
 def test_folders_of_version_two_are_numbers_of_classes(tmp_path: Path) -> None:
-    found = read("imagenet-v2", place(tmp_path, *(f"imagenetv2-matched-frequency-format-val/{n}/x.jpeg" for n in (0, 1, 10))))
+    found = read("imagenet-v2", version_two(tmp_path))
     expected = [imagenet.classes()[number].wordnet for number in (0, 1, 10)]
     assert [found.class_ids[found.classes[sample.label]] for sample in found] == [(each,) for each in expected]
 
 
 def test_objects_go_by_the_mappings_and_lose_the_border(tmp_path: Path) -> None:
-    root = place(tmp_path, "images/chair/a.png", "images/tie/b.png", "images/alarm_clock/c.png", "images/unknown/d.png")
-    classes = imagenet.classes()
-    lines = [classes[423].lemmas, classes[559].lemmas, classes[409].lemmas, classes[906].lemmas]
-    written = {
-        "folder_to_objectnet_label.json": {
-            "chair": "Chair",
-            "tie": "Tie",
-            "alarm_clock": "Alarm clock",
-            "unknown": "Air freshener",
-        },
-        "objectnet_to_imagenet_1k.json": {"Chair": f"{lines[0]}; {lines[1]}", "Tie": lines[3], "Alarm clock": lines[2]},
-        "pytorch_to_imagenet_2012_id.json": {"423": 0, "559": 1, "409": 2, "906": 3},
-    }
-    (root / "mappings").mkdir()
-    for name, content in written.items():
-        (root / "mappings" / name).write_text(json.dumps(content))
-    (root / "mappings" / "imagenet_to_label_2012_v2").write_text("\n".join(lines))
+    root, classes = objectnet(tmp_path), imagenet.classes()
     found = read("objectnet", root)
     several = {found.class_ids[found.classes[sample.label]] for sample in found}
     assert several == {(classes[423].wordnet, classes[559].wordnet), (classes[906].wordnet,), (classes[409].wordnet,)}

@@ -72,7 +72,7 @@ class VariantOptions:
 
 
 def variant(kind: str, root: str, options: VariantOptions) -> ImageSet:
-    """A public test set from the folder in which its authors' archives were unpacked: imagenet-c:PATH, objectnet:PATH …
+    """A public test set, from the folder in which its authors' archives were unpacked.
 
     `corruptions` and `severities` read a part of ImageNet-C. Of ObjectNet only objects that are ImageNet classes count.
     """
@@ -156,7 +156,7 @@ def _reader(kind: str) -> Callable[[str, VariantOptions], ImageSet]:
     def read(root: str, options: VariantOptions) -> ImageSet:
         return variant(kind, root, options)
 
-    read.__doc__ = variant.__doc__
+    read.__doc__ = str(variant.__doc__).replace("unpacked", f"unpacked: {kind}:PATH", 1)
     return read
 
 
