@@ -126,3 +126,14 @@ ENTRIES = [line for line in (Path(__file__).parents[2] / "CHANGELOG.md").read_te
 def test_each_entry_is_one_line_of_at_most_25_words():
     assert len(ENTRIES) > 20
     assert [line for line in ENTRIES if len(line[2:].split()) > 25] == []
+
+
+def test_the_present_places_of_earlier_modules_are_there() -> None:
+    """In the last table of the design, what stands as code in the second column is a module or folder of today."""
+    trees = (ROOT / "src/counterfoil", ROOT / "lab")
+    table = (ROOT / "docs" / "design" / "house.md").read_text(encoding="utf-8").split("## Where things were before")[1]
+    rows = [line.strip("| ").split(" | ", 1)[1] for line in table.splitlines() if line.startswith("| `")]
+    places = {name.rstrip("/") for row in rows for name in re.findall(r"`([a-z_/]+)`", row)}
+    here = {f"/{path.relative_to(ROOT).with_suffix('')}" for tree in trees for path in [tree, *tree.rglob("*")]}
+    assert len(rows) > 30 and len(places) > 100
+    assert [place for place in places if not any(path.endswith(f"/{place}") for path in here)] == []
