@@ -16,7 +16,7 @@ import pytest
 from counterfoil.core.errors import BadData, BadRun
 from counterfoil.core.spec import StagesSpec
 from counterfoil.protocols.stages import Stage, Tables, run_stages
-from counterfoil.store.stages import Item, Made, open_table, turned_away
+from counterfoil.store.stages import Item, Made, StageTable, turned_away
 
 
 class Step(Stage):
@@ -263,8 +263,8 @@ def test_an_item_tried_again_and_again_has_what_came_last(tmp_path):
         return {"id": "x", "key": "k", "text": text, "seal": "", **more}
 
     for text in ("first", "second", "third"):
-        open_table(tmp_path, "ask").commit([line(text)])  # and the stage is killed
-    assert [row["text"] for row in open_table(tmp_path, "ask").find("k", Item("x"))] == ["third"]
+        StageTable(tmp_path, "ask").commit([line(text)])  # and the stage is killed
+    assert [row["text"] for row in StageTable(tmp_path, "ask").find("k", Item("x"))] == ["third"]
 
 
 def test_a_line_that_is_no_json_is_named(tmp_path):
@@ -313,7 +313,7 @@ def test_a_run_can_stop_after_a_stage(tmp_path):
     tables = Tables(tmp_path)
     first = Step(tables, "loud", words("a"), Shout(), {}, (), False, lambda row: {})
     assert not run_stages([first, later], tables, StagesSpec(), until="loud")
-    assert [row["loud"] for row in open_table(tmp_path / "stages", "loud")] == ["A"]
+    assert [row["loud"] for row in StageTable(tmp_path / "stages", "loud")] == ["A"]
 
 
 def test_a_failure_half_way_keeps_what_was_done(tmp_path):

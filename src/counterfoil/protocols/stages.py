@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
@@ -30,10 +30,12 @@ from counterfoil.store.stages import (
     StageTable,
     key_of,
     line_of,
-    open_table,
     sweep,
     turned_away,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from counterfoil.protocols.ray import Crew
 
 Result = Made | Sequence[Made]
 
@@ -49,7 +51,7 @@ class Tables:
     def __getitem__(self, name: str) -> StageTable:
         """A complete table; one that a run has not is empty."""
         if name not in self._complete:
-            self._complete[name] = open_table(self.root, name)
+            self._complete[name] = StageTable(self.root, name)
         return self._complete[name]
 
     def image(self, name: str) -> Tensor:
@@ -154,25 +156,13 @@ class Looks(Stage):
         return [Made(look) for look in self.space.in_batches(self.images(items, self.shows), self.reader.looks, labels)]
 
 
-class Spread(Protocol):
-    """Has batches processed elsewhere, by workers that have the same stages and their parts."""
-
-    def settings(self, stage: str) -> Mapping[str, Any]:
-        """Inputs that decide the results of a stage in addition to its items."""
-        ...
-
-    def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Result]]]:
-        """Every item with its result, some at a time, in any order."""
-        ...
-
-
 def run_stages(
     stages: Sequence[Stage],
     tables: Tables,
     layout: StagesSpec,
     *,
     until: str | None = None,
-    spread: Spread | None = None,
+    spread: Crew | None = None,
     watch: Watch = lambda progress: None,
     tell: Tell = lambda line: None,
 ) -> bool:
@@ -190,9 +180,9 @@ def run_stages(
     return True
 
 
-def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Spread | None, watch: Watch, tell: Tell) -> StageTable:
+def _complete(stage: Stage, tables: Tables, layout: StagesSpec, spread: Crew | None, watch: Watch, tell: Tell) -> StageTable:
     """The table of a stage, with a result for every item."""
-    table = open_table(tables.root, stage.name)
+    table = StageTable(tables.root, stage.name)
     if table.added and (strays := table.added - {item.id for item in stage.items()}):
         raise BadRun(f'{table.path}: a line was added to {min(strays)!r}, which is not there; correct its "of", or delete it')
     progress = Progress(0, stage.count(), stage=stage.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,11 +153,9 @@ class Run:
         with self.appending() as rows:
             rows.add(predictions=predictions, verdicts=verdicts)
 
-    @contextmanager
-    def appending(self, *, chunk_rows: int = 4096) -> Iterator[Appender]:
+    def appending(self, *, chunk_rows: int = 4096) -> AbstractContextManager[Appender]:
         """Add many such rows, a few at a time: `with run.appending() as rows: rows.add(predictions=…)`."""
-        with append_to(self.path, chunk_rows=chunk_rows) as rows:
-            yield rows
+        return append_to(self.path, chunk_rows=chunk_rows)
 
     def _batches(
         self, table: str, *, columns: Sequence[str] | None = None, where: tuple[str, str | None] = ("", None)

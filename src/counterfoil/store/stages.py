@@ -123,13 +123,8 @@ Place = tuple[Path, int]  # a file and where in it a line begins
 Follows = Callable[[Row], Mapping[str, Any]]
 
 
-def open_table(root: Path, name: str) -> StageTable:
-    """The table of a stage, to be read; empty if the stage has not begun."""
-    return StageTable(root, name)
-
-
 class StageTable:
-    """The lines of one stage, found by item without being held in memory."""
+    """The lines of one stage, found by item without being held in memory; none if the stage has not begun."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.name = name
@@ -263,18 +258,13 @@ class StageTable:
         item = line.get("of") or line.get("id")
         if not isinstance(item, str):
             raise BadRun(f'{where}: has neither "id" nor "of", so its item is unknown; correct or delete it')
-        if not _is_added(line):
+        if isinstance(line.get("key"), str) and "seal" in line:  # a stage wrote it
             self._by_key.setdefault(line["key"], []).append(place)
         else:
             self._by_hand.setdefault(item, []).append(place)
             if line.get("id") == item:
                 self._instead.add(item)
         self._by_item.setdefault(item, []).append(place)
-
-
-def _is_added(line: Mapping[str, Any]) -> bool:
-    """Tell whether a person wrote the line: those of a stage have a key and a seal."""
-    return not (isinstance(line.get("key"), str) and "seal" in line)
 
 
 def _where(place: Place) -> str:

@@ -17,7 +17,7 @@ from counterfoil.parts.images import png
 from counterfoil.protocols import rescoring
 from counterfoil.protocols.imagenet_d import imagenet_d
 from counterfoil.protocols.imagenet_d.results import BIAS, read_paintings, results
-from counterfoil.store.stages import open_table
+from counterfoil.store.stages import StageTable
 from tests.protocols.imagenet_d.world import (
     FOREST_AND_SNOW,
     GRID,
@@ -240,7 +240,7 @@ def test_near_duplicates_may_be_found_by_an_encoder(tmp_path: Path) -> None:
 
 
 def test_paintings_have_a_table_of_their_own(run: store.Run) -> None:
-    rows = list(open_table(run.path / "stages", "paintings"))
+    rows = list(StageTable(run.path / "stages", "paintings"))
     assert len(rows) == PICTURES and len({row["seed"] for row in rows}) == PICTURES
     assert values()["painter"] == "fake:painter"
 

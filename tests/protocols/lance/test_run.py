@@ -100,9 +100,9 @@ def test_trials_hold_words_pictures_and_reasons(finished_run):
 
 
 def test_the_best_of_the_sweep_is_kept(finished_run):
-    from counterfoil.store.stages import open_table
+    from counterfoil.store.stages import StageTable
 
-    rows = list(open_table(finished_run.path / "stages", "quality").passing())
+    rows = list(StageTable(finished_run.path / "stages", "quality").passing())
     assert rows
     for row in rows:
         assert row["directional"] == max(each["directional"] for each in row["all"])

@@ -48,7 +48,7 @@ from counterfoil.metrics.observations import (
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
 from counterfoil.store.later import by_people
-from counterfoil.store.stages import StageTable, open_table
+from counterfoil.store.stages import StageTable
 
 Flags = NDArray[np.bool_]
 
@@ -192,7 +192,7 @@ def read_paintings(run: Run, *, oracle: str | None = None) -> PaintedSet:
             people = np.where(word == OPEN, people, word)
     if by_people(asked):
         sees = np.where(sees == OPEN, verdicts.get(own, nothing), sees)
-    table = open_table(run.path / "stages", "embeddings" if run.spec.get("encoder") else "paintings")
+    table = StageTable(run.path / "stages", "embeddings" if run.spec.get("encoder") else "paintings")
     codes = {row.id: row.values.get("hash") for row in table}
     return PaintedSet(
         classes=tuple(run.classes),
@@ -288,7 +288,7 @@ def results(run: Run, seed: int = 0, *, model: str | None = None, oracle: str | 
         found["selection_bias"] = BIAS
     clusters = dict(zip(paintings.ids, paintings.clusters.tolist(), strict=True))
     for name in chats:
-        if bias := order_bias(open_table(run.path / "stages", answers_table(name)), clusters=clusters, seed=seed):
+        if bias := order_bias(StageTable(run.path / "stages", answers_table(name)), clusters=clusters, seed=seed):
             found.setdefault("order_bias", {})[name] = bias
     found["model"] = {"name": ", ".join(pooling or chats or paintings.models) or "no model"}
     found["oracle"] = {"name": oracle or part_name(run.spec.get("oracle")) or "none"}

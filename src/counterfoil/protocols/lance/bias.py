@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from counterfoil.metrics.estimate import Difference, Floats, Mean, Share, Statistic, estimate, holm, stored_p
 from counterfoil.metrics.observations import YES, class_names
 from counterfoil.store import Run
-from counterfoil.store.stages import FOLDER, Blobs, open_table
+from counterfoil.store.stages import FOLDER, Blobs, StageTable
 
 if TYPE_CHECKING:
     from counterfoil.protocols.lance.results import Pairs
@@ -64,7 +64,7 @@ def edit_groups(run: Run, pairs: Pairs, *, clusters: int = CLUSTERS, seed: int =
 
 def read_directions(run: Run, pairs: Pairs) -> Floats | None:
     """Read the change of each pair's caption, one row per pair; None for a run without that stage.  # (pairs, D)"""
-    table, blobs = open_table(run.path / FOLDER, "directions"), Blobs(run.path)
+    table, blobs = StageTable(run.path / FOLDER, "directions"), Blobs(run.path)
     rows = []
     for name in pairs.ids.tolist():
         row = table.one(name)

@@ -47,7 +47,7 @@ from counterfoil.protocols.lance import FACTORS
 from counterfoil.protocols.lance.bias import edit_groups
 from counterfoil.store import Run
 from counterfoil.store.files import key_of
-from counterfoil.store.stages import FOLDER, open_table
+from counterfoil.store.stages import FOLDER, StageTable
 
 TOP = 5
 """The released code takes the probability of a class that is not among a model's first five answers for zero."""
@@ -326,7 +326,7 @@ def funnel(run: Run, pairs: Pairs) -> list[dict[str, Any]]:
     """Count what each stage let through, and what its checks rejected and why; the last is the oracle that is asked about."""
     found = []
     for stage in STAGES:
-        kept, turned = open_table(run.path / FOLDER, stage).counts()
+        kept, turned = StageTable(run.path / FOLDER, stage).counts()
         if kept or turned:
             found.append({"stage": stage, "in": kept + turned.total(), "kept": kept, "turned_away": dict(turned.most_common())})
     accepted, lost = int((pairs.accepted == YES).sum()), int((pairs.accepted == NO).sum())
@@ -364,7 +364,7 @@ def _overall(sources: SourceRows, pairs: Pairs, seed: int) -> dict[str, Any]:
 
 def _set(run: Run, pairs: Pairs) -> dict[str, Any]:
     """Measurements of the set when it was made: over the edits that the run's own oracle accepted then, and it says so."""
-    row = open_table(run.path / FOLDER, "set").one("set")
+    row = StageTable(run.path / FOLDER, "set").one("set")
     if row is None:
         return {}
     found, own = dict(row.values), part_name(run.spec.get("oracle"))

@@ -23,7 +23,7 @@ from counterfoil.protocols.base import Execution, ImageProtocol, Tell, Watch
 from counterfoil.protocols.provenance import with_data
 from counterfoil.protocols.ray.cluster import Cluster
 from counterfoil.protocols.ray.dispatch import Answer, Dispatch
-from counterfoil.protocols.ray.workers import Described, ImageWorker, StageWorker, key_of
+from counterfoil.protocols.ray.workers import Described, ImageWorker, StageWorker, item_key
 from counterfoil.protocols.workspace import Given
 from counterfoil.store.stages import Item, turned_away
 
@@ -99,9 +99,9 @@ class Crew:
 
     def batches(self, stage: str, items: Iterator[Item], *, batch: int) -> Iterator[tuple[list[Item], Sequence[Any]]]:
         """Every item with its result, some at a time, in any order."""
-        for done, answer in Dispatch(self.pool, ((stage, item) for item in items), key_of, batch):
+        for done, answer in Dispatch(self.pool, ((stage, item) for item in items), item_key, batch):
             if done:
-                found = [answer.done[key_of(each)] if answer else turned_away("failed", GIVEN_UP) for each in done]
+                found = [answer.done[item_key(each)] if answer else turned_away("failed", GIVEN_UP) for each in done]
                 yield [item for _, item in done], found
 
 

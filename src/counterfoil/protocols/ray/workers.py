@@ -78,7 +78,7 @@ StageItem = tuple[str, Item]
 """An item of a stage, with the stage's name."""
 
 
-def key_of(item: StageItem) -> str:
+def item_key(item: StageItem) -> str:
     """The stage and the id: late items of one stage may be of the same id as those of the next."""
     return f"{item[0]} {item[1].id}"
 
@@ -268,6 +268,6 @@ class StageWorker(Worker):
                         stage = next(each for each in stages if each.name == some[0][0])
                         placed.enter_context(self._work.place(*stage.uses))
                     for each, made in zip(some, stage.work([own for _, own in some]), strict=True):
-                        self.finish(key_of(each), made)
+                        self.finish(item_key(each), made)
                     some = []
                 some += [item] if item is not None else []
