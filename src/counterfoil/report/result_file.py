@@ -268,9 +268,7 @@ def of_run(
             versions={str(key): str(value) for key, value in (run.provenance.get("versions") or {}).items()},
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(step) for step in first["loc"])
-        raise BadRun(f"{run.path}: makes no result for the board ({where}: {first['msg'].lower()}); run it again") from None
+        raise BadRun(f"{run.path}: makes no result for the board ({_complaints(error)}); run it again") from None
 
 
 def read(path: Path) -> ResultFile:

@@ -159,16 +159,8 @@ def _describe(name: str, path: Path) -> RunRow:
     for role, several in (("model", "models"), ("surrogates", "surrogates")):
         named[role] = named.get(role) or ", ".join(short_name(part_name(each)) for each in spec.get(several) or ())
     shown = estimates(run, run.results or {})
-    return RunRow(
-        name,
-        "",
-        protocol.name,
-        named,
-        found.state,
-        found.images,
-        shown,
-        tuple(each for each in protocol.compared if each in shown),
-    )
+    headlines = tuple(each for each in protocol.compared if each in shown)
+    return RunRow(name, "", protocol.name, named, found.state, found.images, shown, headlines)
 
 
 def estimates(run: Run, results: Mapping[str, Any]) -> dict[str, Estimate]:
