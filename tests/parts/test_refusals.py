@@ -601,7 +601,7 @@ EDITORS = [
           ({"self_replace": [1.5]}, "self_replace"), ({"guidance": [float("nan")]}, "guidance"),
           ({"guidance": [1.0, 2.0], "self_replace": [0.4, 0.5, 0.6]}, "one for each"),
           ({"inversion": "edit-friendly", "skip": 1.0}, "skip"),
-          ({"guidance": [1.0, 2.0], "self_replace": [0.4, 0.5]}, "several guidances need"),
+          ({"inversion": "null-text", "guidance": [1.0, 2.0], "self_replace": [0.4, 0.5]}, "several guidances need"),
           ({"inversion": "ddim", "skip": 0.9}, "skip is no option of ddim inversion, which takes refinements"),
           ({"inversion": "ddim", "source_guidance": 3.5}, "source_guidance is no option of ddim"),
           ({"inversion": "negative-prompt", "inner_steps": 3}, "inner_steps is no option of negative-prompt"),
