@@ -282,7 +282,13 @@ def test_a_dry_run_names_what_is_missing_and_where_it_is_published(tmp_path: Pat
     row = next(line for line in output.splitlines() if " DAT " in line)
     assert code == 0 and "data: no imagenet/val" in row and "DAT: no weights/resnet50_dat.pth" in row
     assert "discrete_adversarial_training_models/resnet50_dat.pth" in output
-    wanted = {"data": f"folder:{tmp_path}", "generator": "pixels:", "oracle": "daylight:", "models.DAT.weights": __file__}
+    wanted = {
+        "data": f"folder:{tmp_path}",
+        "generator": "pixels:",
+        "oracle": "daylight:",
+        "models.DAT.weights": __file__,
+        "corrupted": f"imagenet-c:{tmp_path}",
+    }
     given = [word for key, value in wanted.items() for word in ("--set", f"ImageNet.{key}={value}")]
     output = call("study", "fmr/2", "--dry-run", *given)[1]
     assert next(line for line in output.splitlines() if " DAT " in line).endswith("ready")
@@ -327,6 +333,7 @@ def test_every_table_runs_from_end_to_end_on_stand_ins(number: int, stand_ins: l
         "generators": dict.fromkeys(list(setup.generators)[:2], pixels),
         "options": options.get(setup.study or "", {}),
         "search": {"step": 0.1, "budget": 1},
+        **({"corrupted": data} if setup.corrupted else {}),
     }
     run = {label: setup.model_copy(update={**shared, **own})}
     table = table.model_copy(update={"run": run})
@@ -337,6 +344,7 @@ def test_every_table_runs_from_end_to_end_on_stand_ins(number: int, stand_ins: l
     else:
         text = "\n".join(published.print_table(table, rows))
         assert not lines and f"our {table.numbers[-1]}" in text
+        assert (number == 2) is all("SA*" in row.values for row in rows)
         models = {row.named.get("model", row.labels["model"]) for row in rows}
         assert models == set(next(iter(run.values())).models)
 

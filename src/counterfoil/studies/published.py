@@ -70,6 +70,8 @@ class RunSetup(Strict):
     generators: Mapping[str, Part | None] = Field(default_factory=dict)
     """By the published names, where rows differ in them."""
     oracle: Part | None = None
+    corrupted: Data | None = None
+    """Images of the same classes on which each model's accuracy is the column SA*."""
     search: Mapping[str, Any] = Field(default_factory=dict)
     study: str | None = None
     """The study that answers for these rows, where they are no numbers of single runs."""
@@ -386,6 +388,7 @@ def _lacks(row: Mapping[str, PaperCell], setup: RunSetup) -> Iterator[str]:
     """Yield what a row of that set-up lacks."""
     generator = setup.generators.get(str(row["generator"])) if setup.generators and "generator" in row else setup.generator
     named = {"data": setup.data, "generator": generator, "oracle": setup.oracle}
+    named |= {"SA*": setup.corrupted} if setup.corrupted else {}
     models = {str(row[column]) for column in ("model", "made against") if str(row.get(column)) in setup.models}
     named |= {name: setup.models[name] for name in sorted(models or setup.models)}
     named |= {each["name"]: PartSpec.model_validate(each) for each in setup.options.get("oracles", ())}
@@ -396,7 +399,7 @@ def _lacks(row: Mapping[str, PaperCell], setup: RunSetup) -> Iterator[str]:
             yield f"{name}: no {place}"
 
 
-_ON_DISK = ("folder", "csv", "tensors", "vqgan", "adm", "vdvae", "stylegan_xl", "autoencoder")
+_ON_DISK = ("folder", "csv", "imagenet-c", "tensors", "vqgan", "adm", "vdvae", "stylegan_xl", "autoencoder")
 _ON_HUB = {"timm": "timm/{}", "clip": "{}"}
 
 
@@ -453,5 +456,7 @@ def run_table(table: PaperTable, base: StudySettings, runs: Runs) -> tuple[list[
                 for other, its in models.items():
                     if other != name:
                         made.observe(run, model=its, name=other)
-            rows += rows_of(run, table, {**known, model.name: name})
+            more = {"SA*": made.predict(model, setup.corrupted)} if setup.corrupted and _is_here(setup.corrupted) else {}
+            measured = rows_of(run, table, {**known, model.name: name})
+            rows += (replace(each, values={**each.values, **more}) for each in measured)
     return rows, lines

@@ -15,7 +15,7 @@ from counterfoil.metrics.comparison import Paired, pair_of
 from counterfoil.metrics.observations import Measure, Observations
 from counterfoil.parts.contracts import Model
 from counterfoil.protocols import rescoring
-from counterfoil.protocols.reading import Run
+from counterfoil.protocols.reading import Run, results_of
 from counterfoil.protocols.workspace import Given
 from counterfoil.studies.base import StudySettings
 
@@ -114,6 +114,15 @@ class Runs:
                         rescoring.judge(run, oracle, name=each, device=self.settings.device, watch=watch)
             self._seen[key] = protocols.of(run).observe(run, **others)
         return self._seen[key]
+
+    def predict(self, model: PartSpec, data: PartSpec) -> Estimate:
+        """Estimate the accuracy of a model on images as they are."""
+        own = self.settings
+        shared = {"limit": own.images, "seed": own.seed, "size": own.size, "device": own.device}
+        spec = protocols.parse({"protocol": "static", "model": model.model_dump(), "data": data.model_dump(), **shared})
+        with self._watching(model.name) as (watch, tell):
+            run = protocols.run(spec, self.folder / "runs" / default_folder(spec).name, watch=watch, tell=tell)
+        return Estimate.from_dict(results_of(run)["accuracy"])
 
     def search(self, model: PartSpec, **changes: Any) -> Observations:
         """Read the run against `model`; it is made unless it is there."""
