@@ -1,13 +1,15 @@
 """Seconds of LANCE and of training a rewriter with networks of the published sizes and random weights, from a folder.
 
-    python -m bench.full_size [--device cuda] [--only captions,rewrites,edits,training] [--folder DIR] [--tiny] [--keep NAME]
+    python -m bench.full_size [--device cuda] [--only captions,edits,klein,…] [--folder DIR] [--tiny] [--keep NAME]
 
 Stable Diffusion 1.4 at 512 px, BLIP-2 OPT-2.7B, Llama-7B and CLIP ViT-L/14 are built, saved as their libraries save them, and
 opened by `run --protocol lance` and `train-rewriter` as a user's own would be. Random weights cost the same time as trained
 ones, but write and draw nonsense: so captions and rewrites are stages of runs of their own, and the run that edits takes its
 captions from a file and its rewrites from the word lists. `captions`: 16 images. `rewrites`: 8 captions, five factors.
 `edits`: null-text inversion of 8 images and four edits each with a sweep of five, judged and scored. `training`: one epoch of
-LoRA over 60 pairs. Seconds hold the loading of networks. `--tiny` takes tiny networks, to rehearse on a CPU.
+LoRA over 60 pairs. Seconds hold the loading of networks. `klein` and `flowedit` are editors of today, one candidate per edit at
+512 px: FLUX.2 klein 4B in four steps, and FlowEdit over Stable Diffusion 3.5 medium without its T5 encoder, 33 of 50 steps.
+`--tiny` takes tiny networks, to rehearse on a CPU.
 """
 
 from __future__ import annotations
@@ -18,17 +20,22 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from bench.results import add_keep, command, keep
-from bench.setup import FULL, TINY, photographs, pipeline, stable_diffusion, words
+from bench.setup import CAPTION, EDITED, FULL, TINY, photographs, pipeline, stable_diffusion, words
 from torch import nn
 
 from counterfoil import protocols
 from counterfoil.core.errors import RunFailed
+from counterfoil.parts.contracts import EditResult
+from counterfoil.parts.editors.flow import FlowEditor, FlowOptions
+from counterfoil.parts.editors.instruct import InstructOptions, PipelineEditor
 from counterfoil.parts.language.training import Recipe, train
+from counterfoil.testing import pictures
 
 CLASSES = ("dress", "bag", "coat", "shirt")
 COLOURS, PLACES = ("red", "blue", "green", "black"), ("on a beach", "in a forest")
@@ -185,11 +192,151 @@ def training(folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
     return {"steps": done.steps, "pairs": 60}
 
 
+CHAT = "{% for each in messages %}{{ each['content'] }}{% endfor %}"
+EDITS = 3  # after one that warms up
+
+
+def scheduler(**more: Any) -> Any:
+    from diffusers import FlowMatchEulerDiscreteScheduler
+
+    return FlowMatchEulerDiscreteScheduler(**more)
+
+
+def klein(*, tiny: bool) -> PipelineEditor:
+    """FLUX.2 klein 4B: a transformer of 5 + 20 blocks, read to by Qwen3 4B."""
+    from diffusers import AutoencoderKLFlux2, Flux2KleinPipeline, Flux2Transformer2DModel
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    tokenizer = words(1000 if tiny else 151_936)
+    tokenizer.chat_template = CHAT
+    small = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+    }
+    full = {
+        "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    }  # fmt: skip
+    config = Qwen3Config(vocab_size=len(tokenizer), head_dim=8 if tiny else 128, **(small if tiny else full))
+    blocks = {"num_layers": 1, "num_single_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2} if tiny else {
+        "num_layers": 5, "num_single_layers": 20, "attention_head_dim": 128, "num_attention_heads": 24,
+    }  # fmt: skip
+    axes = (4, 4, 4, 4) if tiny else (32, 32, 32, 32)
+    transformer = Flux2Transformer2DModel(
+        in_channels=16 if tiny else 128,
+        joint_attention_dim=3 * config.hidden_size,
+        axes_dims_rope=axes,
+        guidance_embeds=False,
+        **blocks,
+    )
+    narrow = {"block_out_channels": (8, 8), "latent_channels": 4, "norm_num_groups": 4, "layers_per_block": 1}
+    kinds = {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
+    pipeline = Flux2KleinPipeline(
+        scheduler=scheduler(use_dynamic_shifting=True),
+        vae=AutoencoderKLFlux2(**narrow, **kinds) if tiny else AutoencoderKLFlux2(),
+        text_encoder=Qwen3ForCausalLM(config),
+        tokenizer=tokenizer,
+        transformer=transformer,
+        is_distilled=True,
+    )
+    return PipelineEditor(pipeline, InstructOptions(sweep=0, size=64 if tiny else 512, precision="bfloat16"))
+
+
+def flowedit(*, tiny: bool) -> FlowEditor:
+    """Stable Diffusion 3.5 medium: a transformer of 24 blocks, read to by CLIP L/14 and CLIP bigG."""
+    from diffusers import AutoencoderKL, SD3Transformer2DModel, StableDiffusion3Pipeline
+    from transformers import CLIPTextConfig, CLIPTextModelWithProjection
+
+    tokenizer = words(1000 if tiny else 49_408, ends=True)
+    tokenizer.model_max_length = 77
+    small = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    first = small if tiny else {"num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+    second = small if tiny else {"num_hidden_layers": 32, "num_attention_heads": 20, "intermediate_size": 5120}
+    encoders = [
+        CLIPTextModelWithProjection(
+            CLIPTextConfig(
+                vocab_size=len(tokenizer),
+                hidden_size=width,
+                projection_dim=width,
+                bos_token_id=2,
+                eos_token_id=3,
+                pad_token_id=0,
+                **each,
+            )
+        )
+        for each, width in ((first, 16 if tiny else 768), (second, 16 if tiny else 1280))
+    ]
+    size = {"num_layers": 1, "attention_head_dim": 8, "num_attention_heads": 4} if tiny else {
+        "num_layers": 24, "attention_head_dim": 64, "num_attention_heads": 24,
+    }  # fmt: skip
+    widths = {"joint_attention_dim": 32 if tiny else 4096, "pooled_projection_dim": 32 if tiny else 2048}
+    channels = {"in_channels": 4 if tiny else 16, "out_channels": 4 if tiny else 16}
+    inner = int(size["attention_head_dim"]) * int(size["num_attention_heads"])
+    transformer = SD3Transformer2DModel(sample_size=128, patch_size=2, caption_projection_dim=inner, **size, **widths, **channels)
+    blocks = 2 if tiny else 4
+    vae = AutoencoderKL(
+        block_out_channels=(8, 8) if tiny else (128, 256, 512, 512),
+        down_block_types=("DownEncoderBlock2D",) * blocks,
+        up_block_types=("UpDecoderBlock2D",) * blocks,
+        layers_per_block=1 if tiny else 2,
+        latent_channels=channels["in_channels"],
+        norm_num_groups=4 if tiny else 32,
+        scaling_factor=1.5305,
+        shift_factor=0.0609,
+        use_quant_conv=False,
+        use_post_quant_conv=False,
+    )
+    pipeline = StableDiffusion3Pipeline(
+        transformer=transformer,
+        scheduler=scheduler(shift=3.0),
+        vae=vae,
+        text_encoder=encoders[0],
+        tokenizer=tokenizer,
+        text_encoder_2=encoders[1],
+        tokenizer_2=tokenizer,
+        text_encoder_3=None,
+        tokenizer_3=None,
+    )
+    size_px = 64 if tiny else 512
+    return FlowEditor(pipeline, FlowOptions(strength=0.66, size=size_px, precision="bfloat16", steps=3 if tiny else None))
+
+
+def edit_today(name: str, folder: Path, asked: argparse.Namespace) -> dict[str, Any]:
+    """Seconds per edit of an editor of today, one candidate each."""
+    usual = torch.get_default_dtype()
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(asked.device):
+            editor = {"klein": klein, "flowedit": flowedit}[name](tiny=asked.tiny)
+    finally:
+        torch.set_default_dtype(usual)
+    editor.pipeline.to(torch.bfloat16)
+    for part in editor.pipeline.components.values():
+        if isinstance(part, torch.nn.Module):
+            part.eval()
+    editor.to(asked.device)
+    found = editor.invert(pictures(1, int(editor.size or 512)), [CAPTION], [1])
+    seconds = []
+    for _ in range(1 + EDITS):
+        began = time.perf_counter()
+        (made,) = editor.edit(found, [EDITED])
+        seconds.append(time.perf_counter() - began)
+        if not isinstance(made, EditResult):
+            raise SystemExit(f"{name}: {made.reason}")
+    return {"size": editor.size, "seconds_per_edit": round(min(seconds[1:]), 3)}
+
+
 WORK: dict[str, tuple[tuple[str, ...], Callable[[Path, argparse.Namespace], dict[str, Any]]]] = {
     "captions": (("blip2", "sd", "clip"), captions),
     "rewrites": (("llama", "sd", "clip"), rewrites),
     "edits": (("sd", "clip"), edits),
     "training": (("llama",), training),
+    "klein": ((), partial(edit_today, "klein")),
+    "flowedit": ((), partial(edit_today, "flowedit")),
 }
 SAVE = {"sd": save_sd, "clip": save_clip, "blip2": save_blip2, "llama": save_llama}
 
