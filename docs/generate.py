@@ -49,7 +49,7 @@ RESULTS = {  # page: title, introduction, names of results
     ),
     "measurements": ("All other measurements", "Reproducibility, scale, servers, rewriters, published tables.", ["*"]),
 }
-LONGEST = 10  # rows of a table on a page
+LONGEST = 8  # rows of a table on a page
 
 
 def write(folder: Path) -> None:
