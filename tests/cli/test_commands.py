@@ -6,8 +6,11 @@ import json
 import re
 
 import pytest
+import torch
 import yaml
 
+from counterfoil.cli.options import specification
+from counterfoil.core.errors import BadWeights, UsageError
 from counterfoil.protocols.fmr import fmr
 from tests.cli.conftest import MODEL, ORACLE
 from tests.report.made import Plan, build
@@ -133,3 +136,14 @@ def test_presets_are_listed_with_what_they_need(counterfoil):
     about = {row["name"]: row["summary"] for row in json.loads(output)}
     assert {"fmr: default", "fmr: paper", "lance: released", "imagenet-d: fair"} <= about.keys()
     assert "last.ckpt" in about["fmr: paper"] and "differs from the paper" in about["fmr: default"]
+
+
+def test_a_checkpoint_is_a_model_and_its_architecture_may_be_named(tmp_path):
+    file = tmp_path / "best.pth"
+    torch.save({"layer.weight": torch.ones(3, 4), "layer.bias": torch.ones(3)}, file)
+    values = specification(model=str(file), arch="torchvision:resnet18", settings=["model.classes=names.txt"])
+    assert values["model"] == {"name": "torchvision:resnet18", "weights": str(file), "classes": "names.txt"}
+    with pytest.raises(BadWeights, match="say which it is, as in --arch timm:resnet18"):
+        specification(model=str(file))
+    with pytest.raises(UsageError, match="--arch: names the architecture of a checkpoint"):
+        specification(model="timm:resnet18", arch="timm:resnet18")

@@ -143,7 +143,8 @@ def specification(
     file: Annotated[Path | None, typer.Argument(help="A specification in YAML; options below override it.")] = None,
     protocol: Annotated[Text, typer.Option(help=f"{', '.join(protocols.names())}; the default is {protocols.USUAL}.")] = None,
     preset: Annotated[Text, typer.Option(help="What is not given comes to: 'counterfoil list presets' says.")] = None,
-    model: Annotated[Text, typer.Option(help="The classifier under test, as in timm:resnet50.")] = None,
+    model: Annotated[Text, typer.Option(help="The classifier under test, as in timm:resnet50, or a checkpoint.")] = None,
+    arch: Annotated[Text, typer.Option(help="Architecture of a checkpoint, as in timm:resnet18, if none is found.")] = None,
     data: Annotated[Text, typer.Option(help="Labelled images: a folder with one sub-folder per class, or kind:rest.")] = None,
     generator: Annotated[Text, typer.Option(help="Part that makes the images, as in autoencoder:PATH.")] = None,
     oracle: Annotated[Text, typer.Option(help="Part that decides whether the class is still visible, as in clip:PATH.")] = None,
@@ -165,9 +166,16 @@ def specification(
     ] = None,
 ) -> dict[str, Any]:
     """Read the values of a specification from a file and from options, which override it."""
-    given = {name: value for name, value in locals().items() if name not in ("file", "precision", "settings")}
+    given = {name: value for name, value in locals().items() if name not in ("file", "arch", "precision", "settings")}
     values = specs.read(file) if file else {}
     values.update({key: value for key, value in given.items() if value is not None})
+    if model is not None and Path(model).expanduser().exists():
+        from counterfoil.parts.models.recognise import recognise
+
+        part = recognise(model, arch=arch)
+        values["model"] = {"name": part.name, **part.options}
+    elif arch is not None:
+        raise UsageError("--arch: names the architecture of a checkpoint; give its file as --model")
     for assignment in settings or []:
         protocols.override(values, assignment)
     put(values, "engine", "precision", precision)
