@@ -79,6 +79,7 @@ def test_options_are_checked_by_name_and_kind(runs: Runs) -> None:
         run_with(stepz=1)
     with pytest.raises(BadSpec, match="takes a list of float"):
         run_with(steps="small")
+    assert runner._check(studies.load("variants"), {"generators": None}) == {"generators": ()}  # as in --set generators=
 
 
 def test_the_command_prints_writes_and_goes_on(tiny: StudySettings, tmp_path: Path) -> None:

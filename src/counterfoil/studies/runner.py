@@ -106,7 +106,8 @@ def _check(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
         item = type((*default, "")[0] if several else default)
         try:
             if several:
-                values = value if isinstance(value, list | tuple) else str(value).split(",")
+                values = value if isinstance(value, list | tuple) else str("" if value is None else value).split(",")
+                values = [each for each in values if each != ""]
                 checked[key] = tuple(each if isinstance(each, Mapping) else item(each) for each in values)  # a part
             else:
                 checked[key] = value if default is None else item(value)
