@@ -13,6 +13,7 @@ from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import Engine, SearchResult
 from counterfoil.parts.generators.latent import LatentGenerator
 from tests.climbs import COLUMNS, climb, jobs
+from tests.climbs import engine as make_engine
 from tests.fakes import CommandedOracle, RuleOracle, TinyAutoencoder, TinyModel
 
 pytestmark = pytest.mark.rounding
@@ -27,9 +28,7 @@ def test_one_decode_an_iteration():
             return super().render(state)
 
     search = SearchSpec(budget=3, step=0.1, control=False)
-    engine = Engine(
-        TinyModel(), Counting(TinyAutoencoder()), CommandedOracle(), columns=COLUMNS, search=search, layout=EngineSpec(slots=8)
-    )
+    engine = make_engine(Counting(TinyAutoencoder()), CommandedOracle(), search, slots=8)
     assert len(list(engine.run(jobs(8)))) == 8
     assert Counting.rendered == search.budget + 1
 
@@ -66,23 +65,13 @@ def test_a_slot_is_refilled_at_once():
             return super().render(state)
 
     search = SearchSpec(budget=3, step=0.1, control=False)
-    engine = Engine(
-        TinyModel(), Counting(TinyAutoencoder()), oracle, columns=COLUMNS, search=search, layout=EngineSpec(slots=4, batch_size=4)
-    )
+    engine = make_engine(Counting(TinyAutoencoder()), oracle, search, slots=4, batch_size=4)
     assert len(list(engine.run(jobs(8)))) == 8
     assert turns < 2 * (search.budget + 1)
 
 
 def test_no_jobs_give_nothing():
-    engine = Engine(
-        TinyModel(),
-        LatentGenerator(TinyAutoencoder()),
-        CommandedOracle(),
-        columns=COLUMNS,
-        search=SearchSpec(),
-        layout=EngineSpec(),
-    )
-    assert list(engine.run([])) == []
+    assert list(make_engine(LatentGenerator(TinyAutoencoder()), CommandedOracle(), SearchSpec()).run([])) == []
 
 
 @pytest.mark.parametrize(("slots", "batch_size"), [(7, 8), (8, 4), (3, 1)])
@@ -221,9 +210,7 @@ def launches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_an_arm_with_shorter_climbs_does_not_iterate_with_slots_half_empty(pipelined, monkeypatch):
     # Random steps fool the model later, if at all.
     search = SearchSpec(budget=12, step=0.5, stop_when_fooled=True, control="path")
-    layout = EngineSpec(slots=16, batch_size=8)
-    generator = LatentGenerator(TinyAutoencoder())
-    engine = Engine(TinyModel(), generator, CommandedOracle(), columns=COLUMNS, search=search, layout=layout)
+    engine = make_engine(LatentGenerator(TinyAutoencoder()), CommandedOracle(), search, slots=16)
     engine.pipelined = pipelined
     taken = launches(engine, monkeypatch)
     found = list(engine.run(jobs(160)))
@@ -246,10 +233,7 @@ def test_a_pause_of_whoever_brings_the_jobs_does_not_empty_the_slots():
                 seen.append(len(finished))
             yield job
 
-    layout, search = EngineSpec(slots=16, batch_size=8), SearchSpec(budget=6, control=False)
-    engine = Engine(
-        TinyModel(), LatentGenerator(TinyAutoencoder()), CommandedOracle(), columns=COLUMNS, search=search, layout=layout
-    )
+    engine = make_engine(LatentGenerator(TinyAutoencoder()), CommandedOracle(), SearchSpec(budget=6, control=False), slots=16)
     for done in engine.run(trickle()):
         finished.append(done)
     assert len({done.job.image_id for done in finished}) == 24

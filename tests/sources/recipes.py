@@ -281,6 +281,9 @@ VARIANTS: dict[tuple[str, str, str], Recipe] = {
     ("generator", "reconstruct", "code"): save_as(
         "reconstruct:autoencoder", lambda folder: save_network(folder, "VQModel"), space="code"
     ),
+    ("generator", "stylegan_xl", "w+"): save_as(
+        "stylegan_xl", save_stylegan, "run", classes=["one", "two", "three"], steps=3, space="w+"
+    ),
     ("generator", "pixels", "linf"): plain("pixels:"),
     ("generator", "pixels", "no ball"): plain("pixels:linf", epsilon=None),
     ("generator", "pixels", "random start"): plain("pixels:l2", epsilon=1.0, random_start=True),
