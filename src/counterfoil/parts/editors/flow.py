@@ -115,12 +115,12 @@ FLOWS: Final[dict[str, type[Flow]]] = {"StableDiffusion3Pipeline": StableDiffusi
 
 
 def flowedit(name: str, options: FlowOptions) -> FlowEditor:
-    """FlowEdit over Stable Diffusion 3 or FLUX.1: flowedit:stabilityai/stable-diffusion-3.5-medium, or a folder.
+    """FlowEdit over Stable Diffusion 3 or FLUX.1: flowedit:stabilityai/stable-diffusion-3.5-medium (1.9 s, 16 GiB), or a folder.
 
     `strength` is the share of the steps that edit, one candidate each; `guidance` holds under the edited caption and
     `source_guidance` under the caption; `average` noises are drawn per step. `steps` and the rest are the paper's for the model
     unless given. `precision` is float32, bfloat16 or float16; by default float32 on a CPU, and on a GPU bfloat16 for denoiser
-    and decoder.
+    and decoder. Time and memory are of an edit at 512 px on an H200, without the T5 text encoder.
     """
     from diffusers import DiffusionPipeline
 
