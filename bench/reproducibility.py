@@ -37,7 +37,7 @@ from counterfoil.engine.fast import Acceleration
 from counterfoil.engine.scheduler import CPU_BATCH
 from counterfoil.metrics.observations import YES
 from counterfoil.protocols.base import Execution
-from counterfoil.protocols.fmr.results import read_outcomes
+from counterfoil.protocols.fmr.outcomes import read_outcomes
 from counterfoil_lab.demo import LANCE, imagenet_d_spec
 
 GPU_BATCH = 64

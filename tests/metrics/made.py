@@ -9,7 +9,8 @@ import numpy as np
 
 from counterfoil.metrics import comparison, gate
 from counterfoil.metrics.observations import ABSENT, Measure, Observations
-from counterfoil.protocols.fmr.results import MEASURES, Outcomes, observations_of
+from counterfoil.protocols.fmr.outcomes import Outcomes
+from counterfoil.protocols.fmr.results import MEASURES, observations_of
 
 SA = MEASURES["SA"]
 

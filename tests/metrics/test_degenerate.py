@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from counterfoil.metrics.comparison import lines
-from counterfoil.protocols.fmr.results import MEASURES, Outcomes, against_random, audit, fmr_results, observations_of
+from counterfoil.protocols.fmr.outcomes import Outcomes
+from counterfoil.protocols.fmr.results import MEASURES, against_random, audit, fmr_results, observations_of
 from counterfoil.protocols.fmr.transfer import EVERY, transfer
 from counterfoil.studies.models import mine, pool
 from counterfoil.studies.oracles import by_class_weights, rejection_bias

@@ -17,8 +17,9 @@ from counterfoil.core.errors import BadRun
 from counterfoil.core.records import Prediction, Verdict
 from counterfoil.metrics.observations import ABSENT, NO, OPEN, YES
 from counterfoil.metrics.tables import cell_text, text_of
+from counterfoil.protocols.fmr.outcomes import read_outcomes
 from counterfoil.protocols.fmr.page import tables
-from counterfoil.protocols.fmr.results import MEANINGS, fmr_results, read_outcomes
+from counterfoil.protocols.fmr.results import MEANINGS, fmr_results
 from counterfoil.store import Run
 from tests.metrics.climbed import CLASSES, SPEC, Image, image, skipped_image, store_images
 

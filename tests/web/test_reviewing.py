@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from counterfoil.core.records import Verdict
-from counterfoil.protocols.fmr.results import fmr_results, read_outcomes
+from counterfoil.protocols.fmr.outcomes import read_outcomes
+from counterfoil.protocols.fmr.results import fmr_results
 from counterfoil.store import open_run
 from counterfoil.web import review as reviews
 from counterfoil.web.access import review_of

@@ -12,7 +12,8 @@ from counterfoil.core.records import Estimate
 from counterfoil.metrics.estimate import Mean, estimate
 from counterfoil.metrics.observations import unit_of
 from counterfoil.metrics.tables import Cell, Column, Link, Table, amount, estimate_in, estimate_text, join_names
-from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, observe, read_outcomes, scores
+from counterfoil.protocols.fmr.outcomes import read_outcomes
+from counterfoil.protocols.fmr.results import AUDIT_MEANINGS, DISTANCES, MEANINGS, observe, scores
 from counterfoil.protocols.fmr.transfer import EVERY, table_of, transfer_of
 from counterfoil.protocols.fmr.wording import (
     about_generators,
