@@ -241,6 +241,7 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     **{("dataset", kind): save_as(kind, public.two_classes(kind)) for kind in public.LAYOUTS},
     ("dataset", "imagenet-v2"): save_as("imagenet-v2", public.version_two),
     ("dataset", "objectnet"): save_as("objectnet", public.objectnet),
+    ("dataset", "imagenet-d"): save_as("imagenet-d", public.imagenet_d),
     ("dataset", "lab"): plain("lab:wardrobe", count=12),
     ("captioner", "blip"): save_as("blip", encoder_decoder, min_tokens=3, max_tokens=6),
     ("captioner", "hf"): save_as("hf", encoder_decoder, min_tokens=3, max_tokens=6),

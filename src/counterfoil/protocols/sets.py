@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from counterfoil.parts.contracts import Sample
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.protocols.static import StaticSpec
 from counterfoil.protocols.workspace import Given, S, Workspace, open_data
@@ -23,6 +24,8 @@ class LabelledSet:
     @property
     def classes(self) -> dict[str, tuple[str, ...]]:
         """The classes with the ids each stands for."""
+        if self.dataset.class_ids and not self.known:
+            return {name: tuple(ids) for name, ids in self.dataset.class_ids.items()}
         ids = self.known.class_ids if self.known else {}
         found = {}
         for place, name in enumerate(self.dataset.classes):
@@ -30,10 +33,11 @@ class LabelledSet:
             found[name] = tuple(next((ids[each] for each in (name, *others) if ids.get(each)), (name,)))
         return found
 
-    def about(self, image_id: str) -> dict[str, str]:
+    def about(self, sample: Sample) -> dict[str, str]:
         """The set's words about an image; empty where it has none."""
-        entry: Mapping[str, str] = self.known.pictures.get(image_id, {}) if self.known else {}
-        return {name: entry.get(name, "") for name in ("kind", "nuisance", "prompt")}
+        entry: Mapping[str, str] = self.known.pictures.get(sample.image_id, {}) if self.known else {}
+        own = {"kind": sample.factor, "nuisance": sample.value, "prompt": ""}
+        return {name: entry.get(name, value) for name, value in own.items()}
 
 
 def open_set(spec: Any, given: Given | None = None) -> LabelledSet:

@@ -52,3 +52,16 @@ def objectnet(root: Path) -> Path:
         (root / "mappings" / name).write_text(json.dumps(content))
     (root / "mappings" / "imagenet_to_label_2012_v2").write_text("\n".join([*TWO, *OTHERS]))
     return root
+
+
+def imagenet_d(root: Path) -> Path:
+    """ImageNet-D with three objects, of which one stands for two classes, and questions about two of its images."""
+    place(root, "background/alarm_clock/a.png", "background/mug/b.png", "material/binder_closed/c.png", size=(16, 16))
+    (root / "questions").mkdir()
+    rows = [
+        ("image_dir", "gt_category", "top1_pred_cate", "top2_pred_cate"),
+        ("background/alarm_clock/a.png", "alarm clock", "binder (closed)", "mug"),
+        ("background/mug/b.png", "mug", "mug", "alarm clock"),
+    ]
+    (root / "questions" / "background.csv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    return root

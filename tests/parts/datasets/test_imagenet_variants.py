@@ -11,7 +11,7 @@ from counterfoil.core.errors import BadData
 from counterfoil.parts import imagenet, registry
 from counterfoil.parts.datasets.image_set import ImageSet
 from counterfoil.protocols.corruptions import ALEXNET
-from tests.parts.datasets.public import GOLDFISH, LAYOUTS, TENCH, objectnet, place, version_two
+from tests.parts.datasets.public import GOLDFISH, LAYOUTS, TENCH, imagenet_d, objectnet, place, version_two
 
 
 def read(kind: str, root: Path, **options: object) -> ImageSet:
@@ -44,6 +44,16 @@ def test_objects_go_by_the_mappings_and_lose_the_border(tmp_path: Path) -> None:
     (root / "mappings" / "objectnet_to_imagenet_1k.json").unlink()
     with pytest.raises(BadData, match="they come with the images"):
         read("objectnet", root)
+
+
+def test_the_released_imagenet_d_says_object_and_kind(tmp_path: Path) -> None:
+    found = read("imagenet-d", imagenet_d(tmp_path))
+    assert [(found.classes[sample.label], sample.factor) for sample in found] == [
+        ("alarm clock", "background"),
+        ("mug", "background"),
+        ("binder (closed)", "material"),
+    ]
+    assert found.class_ids is not None and found.class_ids["alarm clock"] == ("n02708093", "n03196217")
 
 
 def test_a_wrong_root_says_what_its_folders_should_be(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from counterfoil import protocols
-from counterfoil.core.errors import BadSpec, RunFailed
+from counterfoil.core.errors import BadData, BadSpec, RunFailed
 from counterfoil.parts import registry
 from counterfoil.protocols.imagenet_d.questions import MAX_ANSWER, mentions, plain, read_answer
 from counterfoil.store import open_run
+from tests.parts.datasets.public import imagenet_d
 from tests.parts.endpoint import serve
 from tests.protocols.imagenet_d.world import Scripted, make_parts, spec
 
@@ -221,3 +222,23 @@ def test_irregular_plurals_are_names_too() -> None:
     assert read_answer("a pile of strawberries", (("strawberry",), ("teapot",))) == 0
     assert read_answer("two buses", (("bus",), ("tub",))) == 0
     assert read_answer("tubes", (("tub",), ("vase",))) is UNREAD
+
+
+def test_published_question_files_say_which_wrong_name_is_asked(tmp_path: Path) -> None:
+    asked = {"protocol": "imagenet-d", "data": f"imagenet-d:{imagenet_d(tmp_path / 'set')}", "chats": ["fake:chat"]}
+    run = protocols.run(protocols.parse(asked), tmp_path / "run", given=make_parts(chat=Scripted(min)))
+
+    wrong = {row["id"]: (row["truth"], row["wrong"]) for row in answers(tmp_path)}
+    assert wrong["background/alarm_clock/a.png"] == ("alarm clock", "binder (closed)")
+    assert wrong["background/mug/b.png"] == ("mug", "alarm clock")
+    assert wrong["material/binder_closed/c.png"][0] == "binder (closed)"  # no question about it: any other name
+    kinds = set(run.table("trials", columns=["factor"]).read_all()["factor"].to_pylist())
+    assert kinds == {"background", "material"}
+
+
+def test_a_question_file_without_its_columns_is_refused(tmp_path: Path) -> None:
+    root = imagenet_d(tmp_path / "set")
+    (root / "questions" / "background.csv").write_text("image_dir,gt_category\na,b\n")
+    asked = {"protocol": "imagenet-d", "data": f"imagenet-d:{root}", "chats": ["fake:chat"]}
+    with pytest.raises(BadData, match=r"background\.csv, line 2: has no column 'gt_category'; columns are parted by tabs"):
+        protocols.run(protocols.parse(asked), tmp_path / "run", given=make_parts(chat=Scripted(min)))

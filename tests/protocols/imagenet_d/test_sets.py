@@ -47,7 +47,7 @@ def contents_of(data: LabelledSet) -> list[tuple[str, dict[str, str], list[float
     names, found = list(data.classes), []
     for sample in data.dataset:
         picture = data.dataset.load(sample, None)
-        found.append((names[sample.label], data.about(sample.image_id), picture.flatten().tolist()))
+        found.append((names[sample.label], data.about(sample), picture.flatten().tolist()))
     return sorted(found, key=lambda each: each[2])
 
 

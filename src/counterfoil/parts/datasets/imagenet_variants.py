@@ -11,11 +11,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, one_line
+from counterfoil.core.tables import parse_yaml
 from counterfoil.parts import imagenet, images
 from counterfoil.parts.contracts import Sample
 from counterfoil.parts.datasets.files import Files, image_files
@@ -39,15 +41,22 @@ LAYOUTS: Mapping[str, Layout] = {
     "imagenet-sketch": Layout(("class",), top=("sketch",)),
     "imagenet-v2": Layout(("number",), top=("imagenetv2-*-format-val", "imagenetv2-*")),
     "objectnet": Layout(("object",), top=("images",), border=2),
+    "imagenet-d": Layout(("kind", "object")),
 }
 _MEANING = {
     "class": "a class's WordNet id, such as n01440764",
     "number": "a class's number, 0 to 999",
     "factor": "a corruption, such as fog",
     "value": "a severity, 1 to 5",
-    "object": "an object of ObjectNet",
+    "object": "an object, such as alarm_clock",
+    "kind": "background, texture or material",
 }
-_FITS = {"class": re.compile(r"n\d{8}"), "number": re.compile(r"\d{1,3}"), "value": re.compile(r"[1-5]")}
+_FITS = {
+    "class": re.compile(r"n\d{8}"),
+    "number": re.compile(r"\d{1,3}"),
+    "value": re.compile(r"[1-5]"),
+    "kind": re.compile("background|texture|material"),
+}
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ def variant(kind: str, root: str, options: VariantOptions) -> ImageSet:
     if not top.is_dir():
         raise BadData(f"{kind}:{root}: no such folder; give the one with {_MEANING[layout.levels[0]]} for each folder")
     wanted = {"factor": options.corruptions, "value": options.severities}
-    known = _objects(home) if "object" in layout.levels else {}
+    known, spoken = _released() if kind == "imagenet-d" else (_objects(home) if "object" in layout.levels else {}, {})
     rows: list[dict[str, str]] = []
     for path, told in _walk(top, layout.levels, {name: {*map(str, each)} for name, each in wanted.items() if each}):
         if "object" in told and told["object"] not in known:
@@ -96,12 +105,12 @@ def variant(kind: str, root: str, options: VariantOptions) -> ImageSet:
     ids = _class_ids(rows, known)
     numbers = {each: number for number, each in enumerate(dict.fromkeys(sorted(ids)))}
     words = {entry.wordnet: entry.name for entry in imagenet.classes()}
-    names = [" or ".join(words.get(each, each) for each in group) for group in numbers]
+    names = [spoken.get(group) or " or ".join(words.get(each, each) for each in group) for group in numbers]
     listed = index(
         [row["id"] for row in rows],
         [numbers[group] for group in ids],
         what=root,
-        factor=[row.get("factor", "") for row in rows],
+        factor=[row.get("factor") or row.get("kind", "") for row in rows],
         value=[row.get("value", "") for row in rows],
     )
     reader = CutFiles(top, layout.border) if layout.border else Files(top)
@@ -152,6 +161,16 @@ def _objects(home: Path) -> dict[str, tuple[str, ...]]:
     }
 
 
+def _released() -> tuple[dict[str, tuple[str, ...]], dict[tuple[str, ...], str]]:
+    """The WordNet ids of ImageNet-D's folders, and the names of classes that stand for these ids."""
+    content = parse_yaml(
+        files("counterfoil.parts.datasets").joinpath("imagenet-d.yaml").read_text(encoding="utf-8"), what="ImageNet-D"
+    )
+    told = {folder: each if isinstance(each, dict) else {"ids": each} for folder, each in content.items()}
+    known = {folder: tuple(each["ids"]) for folder, each in told.items()}
+    return known, {known[folder]: each.get("name", folder.replace("_", " ")) for folder, each in told.items()}
+
+
 def _reader(kind: str) -> Callable[[str, VariantOptions], ImageSet]:
     def read(root: str, options: VariantOptions) -> ImageSet:
         return variant(kind, root, options)
@@ -160,4 +179,4 @@ def _reader(kind: str) -> Callable[[str, VariantOptions], ImageSet]:
     return read
 
 
-imagenet_c, imagenet_r, imagenet_a, imagenet_sketch, imagenet_v2, objectnet = map(_reader, LAYOUTS)
+imagenet_c, imagenet_r, imagenet_a, imagenet_sketch, imagenet_v2, objectnet, imagenet_d = map(_reader, LAYOUTS)

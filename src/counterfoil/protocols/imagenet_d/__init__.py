@@ -32,6 +32,9 @@ class QuestionSpec(Strict):
     )
     order: Literal["shuffled", "truth-first"] = Field("shuffled", description="how the two choices are ordered")
     unread: Literal["wrong", "dropped"] = Field("wrong", description="what an answer counts as that means neither choice")
+    files: str | None = Field(
+        None, description="folder of published question files, whose wrong names are asked; of imagenet-d: data its own"
+    )
     both_orders: bool = Field(True, description="ask in the other order too, to measure how far the order decides")
 
     @field_validator("text")

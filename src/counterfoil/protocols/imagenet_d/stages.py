@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,13 +18,13 @@ from counterfoil.core.naming import stable_hash
 from counterfoil.core.records import Prediction, Trial, Verdict
 from counterfoil.core.spec import PartSpec
 from counterfoil.metrics.mining import Candidate, Decision, Look, embedding_hash, perceptual_hash, select
-from counterfoil.parts import calls, imagenet, images
+from counterfoil.parts import calls, imagenet, images, labels
 from counterfoil.parts.calls import paint, painting_fault
 from counterfoil.parts.contracts import Sample, provenance_of
 from counterfoil.protocols.base import Outcome
 from counterfoil.protocols.imagenet_d import ImagenetDSpec
 from counterfoil.protocols.imagenet_d.grid import Grid, read_grid
-from counterfoil.protocols.imagenet_d.questions import Question, ask
+from counterfoil.protocols.imagenet_d.questions import Question, ask, released_names
 from counterfoil.protocols.imagenet_d.results import answers_table, looks_table
 from counterfoil.protocols.sets import SetSpace, open_set
 from counterfoil.protocols.stages import Looks, Stage, Tables
@@ -133,7 +134,7 @@ class Taken(ImagenetDStage):
     def items(self) -> Iterator[Item]:
         assert self.space.data is not None
         for sample in self._samples.values():
-            about = {"label": sample.label, "object": self.space.names[sample.label], **self.space.data.about(sample.image_id)}
+            about = {"label": sample.label, "object": self.space.names[sample.label], **self.space.data.about(sample)}
             yield Item(sample.image_id, {"size": self.space.spec.size}, about)
 
     def count(self) -> int:
@@ -227,7 +228,9 @@ class ChatAnswers(ImagenetDStage):
 
     def item(self, row: Row) -> Item:
         names, settings = self.space.names, self.space.spec.questions
-        wrong = hardest_wrong(self.space, self.tables, row)
+        wrong = self._released.get(row.id)
+        if wrong is None or wrong == row["label"]:
+            wrong = hardest_wrong(self.space, self.tables, row)
         question = Question.draw(names[row["label"]], names[wrong], row.id, order=settings.order, seed=self.space.spec.seed)
         asked = {"truth": question.truth, "wrong": question.wrong, "truth_first": question.truth_first}
         return Item(row.id, {"image": self.tables.files.hash_of(row["image"]), **asked}, {"image": row["image"], **asked})
@@ -242,6 +245,15 @@ class ChatAnswers(ImagenetDStage):
         pictures = [image.to(self.space.device) for image in self.images(items)]
         found = ask(self.space.parts[name], pictures, asked, self.space.spec.questions, kin=self._other_names)
         return [Made(each) for each in found]
+
+    @cached_property
+    def _released(self) -> dict[str, int]:
+        """The wrong classes that the set's question files name, by image."""
+        data, places = self.space.spec.data, {labels.key(name): place for place, name in enumerate(self.space.names)}
+        kind, _, root = data.name.partition(":") if data else ("", "", "")
+        folder = self.space.spec.questions.files or (str(Path(root) / "questions") if kind == "imagenet-d" else "")
+        named = released_names(Path(folder).expanduser()) if folder else {}
+        return {image: places[labels.key(name)] for image, name in named.items() if labels.key(name) in places}
 
     @cached_property
     def _other_names(self) -> dict[str, tuple[str, ...]]:
