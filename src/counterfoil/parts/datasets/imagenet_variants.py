@@ -90,7 +90,7 @@ def variant(kind: str, root: str, options: VariantOptions) -> ImageSet:
     if not top.is_dir():
         raise BadData(f"{kind}:{root}: no such folder; give the one with {_MEANING[layout.levels[0]]} for each folder")
     wanted = {"factor": options.corruptions, "value": options.severities}
-    known, spoken = _released() if kind == "imagenet-d" else (_objects(home) if "object" in layout.levels else {}, {})
+    known, spoken = _read_released() if kind == "imagenet-d" else (_objects(home) if "object" in layout.levels else {}, {})
     rows: list[dict[str, str]] = []
     for path, told in _walk(top, layout.levels, {name: {*map(str, each)} for name, each in wanted.items() if each}):
         if "object" in told and told["object"] not in known:
@@ -161,7 +161,7 @@ def _objects(home: Path) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _released() -> tuple[dict[str, tuple[str, ...]], dict[tuple[str, ...], str]]:
+def _read_released() -> tuple[dict[str, tuple[str, ...]], dict[tuple[str, ...], str]]:
     """The WordNet ids of ImageNet-D's folders, and the names of classes that stand for these ids."""
     content = parse_yaml(
         files("counterfoil.parts.datasets").joinpath("imagenet-d.yaml").read_text(encoding="utf-8"), what="ImageNet-D"

@@ -80,7 +80,7 @@ def ask(
     return found
 
 
-def released_names(folder: Path) -> dict[str, str]:
+def read_released(folder: Path) -> dict[str, str]:
     """The wrong name that each image is asked with in question files as ImageNet-D's authors publish them: columns by tabs.
 
     It is the most probable class of their models, or the second where that is the truth.
