@@ -173,9 +173,9 @@ def check(
         time = time_protocol(wanted, TIMED if device == "cpu" else None, given)
         fits = len(setup.dataset) if minutes is None else min(max(time.images_in(60 * minutes), FEWEST), len(setup.dataset))
         wanted = wanted.model_copy(update={"limit": fits}) if fits < len(setup.dataset) else wanted
-        why = f"{fits} of {len(setup.dataset)} photos take about {duration(time.predict(fits))} on this machine"
-        note("time", duration(time.predict(fits)), why)
-        if not ask(f"{why}. Start?"):
+        some, takes = f"{fits} of {len(setup.dataset)} photos", duration(time.predict(fits))
+        note("time", takes, f"for {some} on this machine")
+        if not ask(f"{some} take about {takes}. Start?"):
             return done
     with watching(part.name) as (watch, _):
         done.run = Run(protocols.run(wanted, out, given=given, watch=watch).path)

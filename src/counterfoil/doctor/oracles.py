@@ -15,6 +15,7 @@ from counterfoil.core.errors import CounterfoilError
 from counterfoil.core.records import Estimate
 from counterfoil.core.spec import PartSpec
 from counterfoil.doctor.sample import FewImages, Finding, SetUp, judge, percent, share
+from counterfoil.metrics.tables import amount
 from counterfoil.parts import calls, registry
 from counterfoil.parts.contracts import Oracle, to_device
 from counterfoil.protocols.provenance import check_independent
@@ -72,7 +73,7 @@ def try_oracle(part: PartSpec, oracle: Oracle, setup: SetUp, few: FewImages) -> 
     pairs = Counter(
         (names[was], names[now]) for was, now in zip(few.labels.tolist(), seen.tolist(), strict=True) if -1 < now != was
     )
-    confused = "".join(f"{was} taken for {now} ({times} times)" for (was, now), times in pairs.most_common(1))
+    confused = "".join(f"{was} taken for {now} ({amount(times, 'time')})" for (was, now), times in pairs.most_common(1))
     right = share(keeps[keeps >= 0] == 1)
     return OracleTrial(part, oracle, len(few), right, share(accepts == 1), share(scrambled == 1), confused)
 
