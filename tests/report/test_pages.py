@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from counterfoil import protocols
@@ -17,6 +18,7 @@ from counterfoil.metrics.tables import Column, Link, Mark, Table
 from counterfoil.protocols.fmr.wording import cautions_of
 from counterfoil.protocols.reading import open_run, write_report
 from counterfoil.report import html
+from counterfoil.report.images import CELL
 from counterfoil.report.page import Lines, Page, PageSection, Series
 from counterfoil.store import Run
 from tests.cli.stored import store_run
@@ -68,7 +70,8 @@ def test_two_runs_of_a_protocol_have_a_comparison_first(runs: dict[str, Run], tm
     assert "2 runs compared" in page.words and "Models side by side" in page.words
     assert {path.name for path in folder.glob("*.html")} == {"index.html", "run-1.html", "run-2.html"}
     captions = [image.attributes["alt"] for image in page.all("img")]
-    assert len({caption for caption in captions if caption.startswith("source image")}) == 1  # one image for both models
+    first, second, *_ = [caption for caption in captions if caption.startswith("source image")]
+    assert first == second  # the page opens with one image for both models
 
 
 def test_runs_of_several_protocols_open_with_models_by_tests(runs: dict[str, Run], tmp_path: Path) -> None:
@@ -106,6 +109,16 @@ def test_slices_of_a_file_stand_among_the_others(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="none of its 1 image_ids is one of the run's"):
         write_report([run], out, slices=file)
     assert fingerprint(out) == before
+
+
+def test_a_comparison_shows_the_same_sources_for_every_model_and_as_one_image(pair: Path) -> None:
+    text = (pair / "index.html").read_text(encoding="utf-8")
+    section = text[text.index("The same image, each model") :]
+    section = section[: section.index("</section>")]
+    assert section.count("the oracle sees") >= 2 and 'href="images/figure-fmr.png"' in section
+    with Image.open(pair / "images" / "figure-fmr.png") as figure:
+        figure.load()
+        assert figure.width > 3 * CELL and len(figure.getcolors(maxcolors=100_000) or []) > 10
 
 
 def test_the_comparisons_headline_says_who_keeps_more_and_who_less(tmp_path: Path) -> None:

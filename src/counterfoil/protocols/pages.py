@@ -279,6 +279,13 @@ class ReportPages:
 
     def _same_image(self) -> list[ImagePair]:
         """One image for all models: the one that fools most of them. Nothing where they have none in common."""
+        chosen = self.same_images(1)
+        return [replace(self.pair(view, each), note=label) for label, (view, each) in (chosen[0] if chosen else {}).items()][
+            :STRIP
+        ]
+
+    def same_images(self, most: int) -> list[dict[str, tuple[Collected, GalleryEntry]]]:
+        """Images that several models have, by the models' labels; those first that fool most of them."""
         by_image: dict[str, dict[str, tuple[Collected, GalleryEntry]]] = {}
         for view in self.views:
             for each in view.shown:
@@ -289,10 +296,8 @@ class ReportPages:
             some = by_image[name]
             return len(some), sum(each.outcome == "fooled" for _, each in some.values()), mark(name)
 
-        chosen = by_image[max(by_image, key=rank)] if by_image else {}
-        if len(chosen) < 2:
-            return []
-        return [replace(self.pair(view, each), note=label) for label, (view, each) in chosen.items()][:STRIP]
+        common = sorted((name for name, some in by_image.items() if len(some) > 1), key=rank, reverse=True)
+        return [by_image[name] for name in common[:most]]
 
 
 def numbers_table(results: Mapping[str, Any], meanings: Mapping[str, str], notes: Sequence[str] = ()) -> Table:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from counterfoil.core.errors import BadRun
 from counterfoil.report.page import StoredImage
@@ -20,6 +21,7 @@ SMALL = 144  # images up to this side are their own thumbnails
 QUALITY = 92  # of copies for looking at
 GAIN = 8  # how much a difference is amplified
 OPEN = 8  # images held open
+CELL, TEXT = 168, 12  # pixels of an image and of a letter in a figure
 
 
 @dataclass
@@ -60,6 +62,26 @@ class ReportImages:
             return None
         one, two = (np.asarray(each, dtype=np.float64) for each in (first, second))  # (H, W, 3)
         return float(np.sqrt(((one - two) ** 2).mean()))
+
+    def figure(self, rows: Sequence[Sequence[tuple[StoredImage, Sequence[str]]]], path: str) -> str:
+        """Write images in a grid, each above its lines of text, as one PNG to take along; `path` is from the report's folder."""
+        font, line = ImageFont.load_default(size=TEXT), TEXT + 4
+        height = CELL + line * max(len(lines) for row in rows for _, lines in row) + TEXT
+        sheet = Image.new("RGB", (max(map(len, rows)) * (CELL + TEXT) - TEXT, len(rows) * height - TEXT), "white")
+        pen = ImageDraw.Draw(sheet)
+        for down, row in enumerate(rows):
+            for across, (stored, lines) in enumerate(row):
+                left, top = across * (CELL + TEXT), down * height
+                with Image.open(self.out / stored.full) as image:
+                    how = Image.Resampling.NEAREST if 2 * max(image.size) <= CELL else Image.Resampling.LANCZOS
+                    sheet.paste(image.convert("RGB").resize((CELL, CELL), how), (left, top))
+                for number, text in enumerate(lines):
+                    while pen.textlength(text, font) > CELL:
+                        text = text[:-2] + "…"
+                    pen.text((left, top + CELL + 4 + number * line), text, "black", font)
+        (self.out / path).parent.mkdir(parents=True, exist_ok=True)
+        sheet.save(self.out / path)
+        return path
 
     def _read(self, run: Path, name: str) -> Image.Image | None:
         if (run, name) not in self._open:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,14 +26,15 @@ from counterfoil.protocols.fmr.wording import (
     no_result,
 )
 from counterfoil.protocols.pages import ReportPages, estimates, numbers_table
-from counterfoil.report.gallery import OUTCOMES, Collected, filter_of
-from counterfoil.report.page import Block, Caution, Fold, Lines, PageSection, Series
+from counterfoil.report.gallery import OUTCOMES, Collected, GalleryEntry, filter_of
+from counterfoil.report.page import STRIP, Block, Caution, Downloads, Fold, ImagePairs, Lines, PageSection, Series
 from counterfoil.report.provenance import about_parts
 from counterfoil.report.site import Site
 from counterfoil.store.later import asked_of
 
 MEASURED = 200  # images whose distance from their source is measured
 CURVES = 8  # runs drawn in one chart
+FIGURE = 3  # source images shown for every model
 BY_CLASS = {
     "PA": "accuracy after guided steps",
     "SA": "clean",
@@ -47,6 +50,16 @@ KEY = (
     ("random steps", "PA_random", "steps in any direction"),
     ("guided steps", "PA", "the model"),
 )  # fmt: skip
+
+
+def _oracle_of(view: Collected, entry: GalleryEntry) -> str:
+    """The oracle's answer about a generated image."""
+    verdict = entry.said.oracle.get("made")
+    if verdict is None or verdict.keeps_label is None:
+        return "no verdict" if verdict is None else "the oracle abstains"
+    if verdict.predicted >= 0:
+        return f"the oracle sees {view.class_name(verdict.predicted)}"
+    return "the oracle accepts it" if verdict.keeps_label else "the oracle rejects it"
 
 
 def tables(results: Mapping[str, Any]) -> list[Table]:
@@ -153,6 +166,8 @@ class FmrPages(ReportPages):
         curves = [(view.label, curve_of(view.results or {}, "guided")) for view in finished[:CURVES]]
         if series := [Series(label, points, "") for label, points in curves if points]:
             yield PageSection("How fast accuracy falls", [Lines("Accuracy by step", "steps", series)])
+        if figure := self.figure():
+            yield PageSection("The same image, each model", figure)
         if rates := _rates(finished):
             yield PageSection("Where they fail", [rates])
         if distance := [*_medians(finished), *self._distances(finished)]:
@@ -165,6 +180,23 @@ class FmrPages(ReportPages):
         if audits:
             columns = [Column("run", "text"), *(Column(f"{title}, %") for title in AUDIT.values())]
             yield PageSection("The oracle under audit", [Table(columns, audits)])
+
+    def figure(self) -> list[Block]:
+        """Images made of the same sources against each model, with its prediction and the oracle's; also as one PNG."""
+        blocks: list[Block] = []
+        rows = []
+        for some in self.same_images(FIGURE):
+            made = {label: (self.pair(view, each), _oracle_of(view, each)) for label, (view, each) in islice(some.items(), STRIP)}
+            source = next(iter(made.values()))[0]
+            blocks.append(ImagePairs([replace(pair, note=f"{label}: {seen}") for label, (pair, seen) in made.items()]))
+            cells = [(source.before, [f"source: {source.truth}"])]
+            cells += [(pair.after, [label, f"predicts {pair.answer}", seen]) for label, (pair, seen) in made.items()]
+            rows.append([(image, lines) for image, lines in cells if image is not None])
+        if not blocks:
+            return []
+        text = "Images made of the same source against each model, with its prediction and what the oracle sees."
+        file = self.site.images.figure(rows, "images/figure-fmr.png")
+        return [text, *blocks, Downloads([(file, "the same as one image, to take along")])]
 
     def about_all(self, finished: Sequence[Collected]) -> list[Caution]:
         """Several generators measure several things."""
