@@ -67,7 +67,7 @@ class ReportImages:
         """Write images in a grid, each above its lines of text, as one PNG to take along; `path` is from the report's folder."""
         font, line = ImageFont.load_default(size=TEXT), TEXT + 4
         height = CELL + line * max(len(lines) for row in rows for _, lines in row) + TEXT
-        sheet = Image.new("RGB", (max(map(len, rows)) * (CELL + TEXT) - TEXT, len(rows) * height - TEXT), "white")
+        sheet = Image.new("RGB", (max(map(len, rows)) * (CELL + TEXT) - TEXT, len(rows) * height), "white")
         pen = ImageDraw.Draw(sheet)
         for down, row in enumerate(rows):
             for across, (stored, lines) in enumerate(row):
