@@ -134,7 +134,7 @@ def test_shares_are_over_all_factors():
 
 def grid(*kinds: str, images: int = 1) -> dict:
     values = read_yaml("lab", what="grid")
-    return {**values, "nuisances": {kind: values["nuisances"][kind] for kind in kinds}, "images": images, "sampling": "full"}
+    return {**values, "nuisances": {kind: values["nuisances"][kind] for kind in kinds}, "images": images}
 
 
 @pytest.fixture(scope="module")

@@ -133,6 +133,6 @@ def test_images_of_stages_move_into_the_zip_of_their_trials(tmp_path: Path) -> N
         writer.add([Trial("a", "edited", 1, 1, "made", 0, 0, image=image_of(name))])
     assert not list(tmp_path.rglob("*.png"))
     run = store.open_run(tmp_path)
-    assert run.picture(next(run.trials)).read_bytes() == blobs.read(name) == b"an image of a stage"
+    assert run.picture(next(iter(run.trials))).read_bytes() == blobs.read(name) == b"an image of a stage"
     assert name in blobs and blobs.put(b"an image of a stage", ".png") == name
     assert not list(tmp_path.rglob("*.png"))

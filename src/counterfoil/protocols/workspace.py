@@ -242,7 +242,7 @@ class Workspace(Generic[S]):
         homes = {type(each).__module__.partition(".")[0] for each in (*self.parts.values(), self.dataset)}
         found = {
             "caution": self.caution,
-            "cautions": self._assumptions(),
+            "cautions": self.cautions(),
             "class_ids": {name: list(ids) for name, ids in (self.class_ids or {}).items()},
             "functions": registry.function_hashes(self.spec.model_dump(mode="json")),
         }
@@ -279,9 +279,9 @@ class Workspace(Generic[S]):
         for name, trait in self.traits():
             by_part.setdefault(name, []).append(trait)
         lines = [f"{name}: {'; '.join(f'{each.what} {each}' for each in traits)}" for name, traits in by_part.items()]
-        return [*lines, *(f"take care: {caution}" for caution in (*self._assumptions(), self.caution) if caution)]
+        return [*lines, *(f"take care: {caution}" for caution in (*self.cautions(), self.caution) if caution)]
 
-    def _assumptions(self) -> list[str]:
+    def cautions(self) -> list[str]:
         """List what was not asked for and may harm results."""
         told = [(name, caution_for(trait, self.names)) for name, trait in self.traits()]
         return [*(f"{name}: {caution}" for name, caution in told if caution), *self._shrinking()]

@@ -11,13 +11,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 
 from torch import Tensor
 
 from counterfoil.core.errors import BadData, one_line
-from counterfoil.core.tables import parse_yaml
 from counterfoil.parts import imagenet, images
 from counterfoil.parts.contracts import Sample
 from counterfoil.parts.datasets.files import Files, image_files
@@ -41,7 +40,6 @@ LAYOUTS: Mapping[str, Layout] = {
     "imagenet-sketch": Layout(("class",), top=("sketch",)),
     "imagenet-v2": Layout(("number",), top=("imagenetv2-*-format-val", "imagenetv2-*")),
     "objectnet": Layout(("object",), top=("images",), border=2),
-    "imagenet-d": Layout(("kind", "object")),
 }
 _MEANING = {
     "class": "a class's WordNet id, such as n01440764",
@@ -85,23 +83,35 @@ def variant(kind: str, root: str, options: VariantOptions) -> ImageSet:
 
     `corruptions` and `severities` read a part of ImageNet-C. Of ObjectNet only objects that are ImageNet classes count.
     """
-    layout, home = LAYOUTS[kind], Path(root).expanduser()
+    known = _objects(Path(root).expanduser()) if "object" in LAYOUTS[kind].levels else {}
+    wanted = {"factor": options.corruptions, "value": options.severities}
+    return read_layout(
+        f"{kind}:{root}", root, LAYOUTS[kind], known, {name: {*map(str, each)} for name, each in wanted.items() if each}
+    )
+
+
+def read_layout(
+    what: str,
+    root: str,
+    layout: Layout,
+    known: Mapping[str, tuple[str, ...]],
+    wanted: Mapping[str, set[str]],
+    spoken: Mapping[tuple[str, ...], str] = MappingProxyType({}),
+) -> ImageSet:
+    """A set in a layout. `known` are the WordNet ids of folders of objects, `spoken` the names of classes by their ids."""
+    home = Path(root).expanduser()
     top = next((found for pattern in layout.top for found in sorted(home.glob(pattern)) if found.is_dir()), home)
     if not top.is_dir():
-        raise BadData(f"{kind}:{root}: no such folder; give the one with {_MEANING[layout.levels[0]]} for each folder")
-    wanted = {"factor": options.corruptions, "value": options.severities}
-    known, spoken = _read_released() if kind == "imagenet-d" else (_objects(home) if "object" in layout.levels else {}, {})
+        raise BadData(f"{what}: no such folder; give the one with {_MEANING[layout.levels[0]]} for each folder")
     rows: list[dict[str, str]] = []
-    for path, told in _walk(top, layout.levels, {name: {*map(str, each)} for name, each in wanted.items() if each}):
+    for path, told in _walk(top, layout.levels, wanted):
         if "object" in told and told["object"] not in known:
             continue
         for file in sorted(image_files(path)):
             style = {"factor": layout.prefix, "value": file.rpartition("/")[2].partition("_")[0]} if layout.prefix else {}
             rows.append({"id": (path / file).relative_to(top).as_posix(), **told, **style})
     if not rows:
-        raise BadData(
-            f"{kind}:{root}: no images in folders named by {', then '.join(_MEANING[level] for level in layout.levels)}"
-        )
+        raise BadData(f"{what}: no images in folders named by {', then '.join(_MEANING[level] for level in layout.levels)}")
     ids = _class_ids(rows, known)
     numbers = {each: number for number, each in enumerate(dict.fromkeys(sorted(ids)))}
     words = {entry.wordnet: entry.name for entry in imagenet.classes()}
@@ -114,6 +124,7 @@ def variant(kind: str, root: str, options: VariantOptions) -> ImageSet:
         value=[row.get("value", "") for row in rows],
     )
     reader = CutFiles(top, layout.border) if layout.border else Files(top)
+    kind = what.partition(":")[0]
     found = ImageSet(listed, names, reader, about=partial(dict, layout=kind), aliases=[tuple(group) for group in numbers])
     found.class_ids = dict(zip(names, numbers, strict=True))
     return found
@@ -161,16 +172,6 @@ def _objects(home: Path) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _read_released() -> tuple[dict[str, tuple[str, ...]], dict[tuple[str, ...], str]]:
-    """The WordNet ids of ImageNet-D's folders, and the names of classes that stand for these ids."""
-    content = parse_yaml(
-        files("counterfoil.parts.datasets").joinpath("imagenet-d.yaml").read_text(encoding="utf-8"), what="ImageNet-D"
-    )
-    told = {folder: each if isinstance(each, dict) else {"ids": each} for folder, each in content.items()}
-    known = {folder: tuple(each["ids"]) for folder, each in told.items()}
-    return known, {known[folder]: each.get("name", folder.replace("_", " ")) for folder, each in told.items()}
-
-
 def _reader(kind: str) -> Callable[[str, VariantOptions], ImageSet]:
     def read(root: str, options: VariantOptions) -> ImageSet:
         return variant(kind, root, options)
@@ -179,4 +180,4 @@ def _reader(kind: str) -> Callable[[str, VariantOptions], ImageSet]:
     return read
 
 
-imagenet_c, imagenet_r, imagenet_a, imagenet_sketch, imagenet_v2, objectnet, imagenet_d = map(_reader, LAYOUTS)
+imagenet_c, imagenet_r, imagenet_a, imagenet_sketch, imagenet_v2, objectnet = map(_reader, LAYOUTS)

@@ -7,20 +7,16 @@ them, or declines, stays unread: it is never guessed at.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
-from counterfoil.core.errors import BadData
-from counterfoil.core.tables import read_text
 from counterfoil.parts import calls
 from counterfoil.parts.contracts import Chat
 from counterfoil.parts.language.english import noun_forms
@@ -77,22 +73,6 @@ def ask(
         answers = calls.guard(chat.answer, "the chat")(images, [each.text(settings.text) for each in orders[name]])
         for entry, question, answer in zip(found, orders[name], (str(each)[:MAX_ANSWER] for each in answers), strict=True):
             entry |= {f"answer{name}": answer, f"right{name}": question.read(answer, kin)}
-    return found
-
-
-def read_released(folder: Path) -> dict[str, str]:
-    """The wrong name that each image is asked with in question files as ImageNet-D's authors publish them: columns by tabs.
-
-    It is the most probable class of their models, or the second where that is the truth.
-    """
-    found: dict[str, str] = {}
-    for path in sorted(folder.glob("*.csv")):
-        for number, row in enumerate(csv.DictReader(read_text(path).splitlines(), delimiter="\t"), start=2):
-            try:
-                truth, first, second = (str(row[name]) for name in ("gt_category", "top1_pred_cate", "top2_pred_cate"))
-                found[str(row["image_dir"])] = second if first == truth else first
-            except KeyError as column:
-                raise BadData(f"{path}, line {number}: has no column {column}; columns are parted by tabs") from None
     return found
 
 

@@ -24,7 +24,8 @@ from counterfoil.parts.contracts import Sample, provenance_of
 from counterfoil.protocols.base import Outcome
 from counterfoil.protocols.imagenet_d import ImagenetDSpec
 from counterfoil.protocols.imagenet_d.grid import Grid, read_grid
-from counterfoil.protocols.imagenet_d.questions import Question, ask, read_released
+from counterfoil.protocols.imagenet_d.questions import Question, ask
+from counterfoil.protocols.imagenet_d.released import read_questions
 from counterfoil.protocols.imagenet_d.results import answers_table, looks_table
 from counterfoil.protocols.sets import SetSpace, open_set
 from counterfoil.protocols.stages import Looks, Stage, Tables
@@ -252,7 +253,7 @@ class ChatAnswers(ImagenetDStage):
         data, places = self.space.spec.data, {labels.key(name): place for place, name in enumerate(self.space.names)}
         kind, _, root = data.name.partition(":") if data else ("", "", "")
         folder = self.space.spec.questions.files or (str(Path(root) / "questions") if kind == "imagenet-d" else "")
-        named = read_released(Path(folder).expanduser()) if folder else {}
+        named = read_questions(Path(folder).expanduser()) if folder else {}
         return {image: places[labels.key(name)] for image, name in named.items() if labels.key(name) in places}
 
     @cached_property
